@@ -30,7 +30,7 @@ BOX = "--sandbox s1 --cgroups-path /pods/pod1/s1 --container c1=/pods/pod1/c1 --
 SET = "--set kube.enabled=false"
 KUBECTL = "--context c --kubeconfig K --nodeward-namespace home --timeout 30 --node node-1"
 PLAYED = f"""
-nodeward node | --config DAEMON {SET} --record NEW/r --log-level debug | 0 | daemon begins
+nodeward node | --config DAEMON {SET} --record NEW/r --wait --log-level debug | 0 | daemon begins
 nodeward relay | --config RELAY {SET} --listen unix:NEW/l --runtime NEW/r --dump-file NEW/d --dump full:.*
     --log-level debug | 0 | relaying
 nodeward webhook | --config HOOK {SET} --log-level debug | 1 | cert

@@ -43,7 +43,7 @@ def test_the_same_settings_end_with_0_whatever_the_environment_says(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NODEWARD_LIMITS__STRICT", "true")
-    page = of_page("doctor.md", "nodeward replay /var/lib/nodeward/node.record --settings new.yaml")
+    page = of_page("troubleshooting.md", "nodeward replay /var/lib/nodeward/node.record --settings new.yaml")
     record, option, settings = shlex.split(page)[2:]
     assert (record, settings) == ("/var/lib/nodeward/node.record", "new.yaml")
     done = run(files / "record", option, files / "same.yaml")

@@ -12,17 +12,23 @@ from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from tests.pages import ROOT, of_page
+from nodeward.core.modes import Mode
+from nodeward.features.settings import Settings
+from nodeward.settings import load
+from tests.pages import ROOT, of_page, typed
 from tests.patience import scaled
+from tests.peers.daemon import until
 from tests.peers.find import require
 from tests.peers.kube import running_apiserver
 from tests.peers.kubeclient import MERGE, KubeClient
 from tests.peers.kubelet import Api, kubeconfig
 from tests.peers.nriside import Record, member
+from tests.rigs.cluster import define
 
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "chart" / "nodeward"
@@ -35,19 +41,15 @@ PARTS = {
     "agent": "node.enabled=false,agent.enabled=true",
 }
 SWITCHES = (
-    *(
-        "node.keys",
-        "node.sandboxes",
-        "node.quotes",
-        "node.nfd",
-        "node.claims",
-        "node.nodeEpc",
-        "node.policyObjects",
-        "node.topologyObjects",
-    ),
-    *("node.hostNetwork", "policies.enabled", "policies.kata", "agent.enabled", "webhook.enabled"),
-    *("webhook.intelResources", "webhook.noderesources"),
+    *(f"features.{name}=enforce" for name in ("limits", "cpus", "keys", "keyClaims", "epcClaims", "quotes")),
+    *(f"features.{name}=enforce" for name in ("sandboxes", "sizing", "gate")),
+    *(f"features.{name}=true" for name in ("podApi", "policyObjects", "topologyObjects")),
+    "features.devices=plugin",
+    *(f"{name}=true" for name in ("node.hostNetwork", "policies.enabled", "policies.kata", "agent.enabled")),
+    *(f"webhook.{name}=true" for name in ("enabled", "intelResources", "noderesources")),
+    "webhook.certManager=false",
 )
+"""Everything on, but nodeEpc, which cannot be with epcClaims."""
 WITHIN_S = scaled(60.0)
 
 
@@ -73,6 +75,11 @@ class Helm:
         flags = [word for one in sets for word in ("--set", one)]
         text = self.said("template", "nw", str(CHART), "--namespace", "nw", "--kube-version", "1.37.0", *flags)
         return named(yaml.safe_load_all(text))
+
+    def by_file(self, text: str) -> dict[tuple[str, str], Record]:
+        (self.folder / "values.yaml").write_text(text)
+        words = ("template", "nw", str(CHART), "--namespace", "nw", "--kube-version", "1.37.0")
+        return named(yaml.safe_load_all(self.said(*words, "-f", str(self.folder / "values.yaml"))))
 
 
 def named(objects: Iterator[object]) -> dict[tuple[str, str], Record]:
@@ -114,7 +121,8 @@ def _helm() -> Iterator[Helm]:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_the_chart_is_the_shipped_manifests(helm: Helm, part: str) -> None:
-    ours = {key: plain(one) for key, one in helm.rendered(PARTS[part]).items()}
+    made = {key: one for key, one in helm.rendered(PARTS[part]).items() if key[0] != "Pod"}  # helm test's
+    ours = {key: plain(one) for key, one in made.items()}
     shipped = {key: plain(one) for key, one in kustomized(part).items() if key[0] != "Namespace"}
     moved = {
         (kind, "/".join(("nw" if space.startswith("nodeward") else space, name))): one
@@ -161,9 +169,7 @@ node:
 
 
 def test_pods_run_where_the_values_say(helm: Helm) -> None:
-    (helm.folder / "placed.yaml").write_text(PLACED)
-    whole = helm.said("template", "nw", str(CHART), "--kube-version", "1.37.0", "-f", str(helm.folder / "placed.yaml"))
-    (made,) = [one for one in yaml.safe_load_all(whole) if one and one["kind"] == "DaemonSet"]
+    made: Any = helm.by_file(PLACED)["DaemonSet", "nw/nodeward-node"]
     template, spec = made["spec"]["template"], made["spec"]["template"]["spec"]
     assert spec["nodeSelector"] == {
         "feature.node.kubernetes.io/cpu-security.sgx.enabled": "true",
@@ -177,8 +183,85 @@ def test_pods_run_where_the_values_say(helm: Helm) -> None:
     assert labels == {**made["spec"]["selector"]["matchLabels"], "team": "nodes"}, "the selector finds its pods"
 
 
+GROUPS = """
+features: {limits: off, sandboxes: observe}
+nodeGroups:
+  - name: sgx
+    nodeSelector: {sgx: "true"}
+    features: {limits: enforce, sandboxes: off}
+  - name: tdx
+    nodeSelector: {tdx: "true"}
+    features: {keys: enforce, topologyObjects: on}
+    settings: {sandboxes: {tight_percent: 10}}
+    pod: {resources: {limits: {memory: 1Gi}}}
+podMonitor: {enabled: true, labels: {release: prometheus}}
+node: {kubeletRoot: /data/kubelet, nriDir: /run/k3s/nri}
+"""
+
+
+def test_each_node_group_has_its_daemon_settings_mounts_and_test(helm: Helm) -> None:
+    made: Any = helm.by_file(GROUPS)
+    sets = {name: made["DaemonSet", f"nw/nodeward-node-{name}"]["spec"] for name in ("sgx", "tdx")}
+    files = {
+        name: yaml.safe_load(made["ConfigMap", f"nw/nodeward-node-{name}"]["data"]["nodeward.yaml"]) for name in sets
+    }
+    assert ("DaemonSet", "nw/nodeward-node") not in made, "no daemon where no group is"
+    assert (files["sgx"]["limits"], "sandboxes" in files["sgx"]) == ({"mode": "enforce"}, False)
+    assert files["tdx"]["limits"] == {"mode": "off"}, "YAML's plain off is a word here"
+    assert files["tdx"]["sandboxes"] == {"mode": "observe", "tight_percent": 10}
+    assert files["tdx"]["keys"] == {"mode": "enforce", "kubelet_root": "/data/kubelet"}
+    for name, one in sets.items():
+        spec = one["template"]["spec"]
+        assert spec["nodeSelector"] == {"kubernetes.io/os": "linux", name: "true"}
+        assert one["selector"]["matchLabels"]["nodeward.io/node-group"] == name
+        assert one["selector"]["matchLabels"].items() <= one["template"]["metadata"]["labels"].items()
+        assert spec["volumes"][0]["configMap"]["name"] == f"nodeward-node-{name}"
+        assert made["Pod", f"nw/nodeward-ready-{name}"]["spec"]["nodeSelector"] == spec["nodeSelector"]
+    folders = {
+        name: {one.get("hostPath", {}).get("path") for one in sets[name]["template"]["spec"]["volumes"]}
+        for name in sets
+    }
+    assert {"/run/k3s/nri", "/var/lib/nodeward"} <= folders["sgx"]
+    assert not {"/data/kubelet/pod-resources", "/run/vc"} & folders["sgx"]
+    assert {"/data/kubelet/pod-resources", "/var/lib/kubelet/device-plugins", "/run/vc"} <= folders["tdx"]
+    assert (sets["tdx"]["template"]["spec"]["hostPID"], "hostPID" in sets["sgx"]["template"]["spec"]) == (True, False)
+    assert sets["tdx"]["template"]["spec"]["containers"][0]["resources"] == {"limits": {"memory": "1Gi"}}
+    assert {name for kind, name in made if kind == "ClusterRole"} == {
+        f"/nodeward-{name}" for name in ("node", "nfd", "topology-objects")
+    }, "rights once, of all groups together"
+    assert made["PodMonitor", "nw/nodeward"]["metadata"]["labels"]["release"] == "prometheus"
+
+
+def settings_in(config_map: Any) -> Any:
+    return yaml.safe_load(config_map["data"]["nodeward.yaml"])
+
+
+def modes(whole: Settings) -> set[Mode]:
+    every = whole.limits, whole.limits.dra, whole.cpus, whole.keys, whole.keys.dra
+    return {one.mode for one in (*every, whole.sandboxes, whole.sizing, whole.gate)}
+
+
+def test_every_switch_makes_settings_that_the_daemon_accepts(helm: Helm) -> None:
+    made = helm.rendered(*SWITCHES)
+    containers: Any = member(made["DaemonSet", "nw/nodeward-node"], "spec", "template", "spec", "containers")
+    flags = dict(one.split("=") for one in containers[0]["args"] if "=" in one)
+    whole = load.from_tree(settings_in(made["ConfigMap", "nw/nodeward-node"]), {}, flags)
+    assert modes(whole) == {Mode.ENFORCE}
+    assert (whole.podapi.enabled, whole.policy_objects.enabled, whole.topology_objects.enabled) == (True, True, True)
+    assert (whole.limits.devices.value, whole.keys.kinds["tdx"].attestation.value) == ("plugin", "enforce")
+    assert whole.keys.kinds["tdx"].resources, "the rest of the table is as shipped"
+
+
+@pytest.mark.parametrize(("mode", "most"), [("observe", Mode.OBSERVE), ("off", Mode.OFF)])
+def test_the_mode_of_the_chart_caps_every_feature(helm: Helm, mode: str, most: Mode) -> None:
+    made = helm.rendered(*SWITCHES, f"mode={mode}")
+    whole = load.from_tree(settings_in(made["ConfigMap", "nw/nodeward-node"]), {})
+    assert modes(whole) == {most}
+    assert (whole.limits.devices.value, whole.topology_objects.enabled) == ("off", False)
+
+
 def test_an_older_api_server_is_sent_no_policy(helm: Helm) -> None:
-    switches = [word for one in ("claims", "nodeEpc", "nfd") for word in ("--set", f"node.{one}=true")]
+    switches = ["--set", "features.nodeEpc=on", "--set", "features.keys=enforce"]
     for version, there in (("1.29.0", False), ("1.30.0", True)):
         whole = helm.said("template", "nw", str(CHART), "--kube-version", version, *switches)
         assert ("ValidatingAdmissionPolicy" in whole) is there
@@ -192,6 +275,7 @@ def test_lint_and_the_schema_of_today(helm: Helm) -> None:
     script = module_from_spec(spec)
     loader.exec_module(script)
     assert (CHART / "values.schema.json").read_text() == script.made(), "run scripts/generate-chart-schema"
+    assert (CHART / "README.md").read_text() == script.readme(), "run scripts/generate-chart-schema"
 
 
 @pytest.mark.parametrize(
@@ -199,7 +283,20 @@ def test_lint_and_the_schema_of_today(helm: Helm) -> None:
     [
         ("nod.enabled=true", "additional properties 'nod' not allowed"),
         ("node.settings.limts.mode=x", "additional properties 'limts' not allowed"),
-        ("node.settings.limits.mode=enforced", "value must be one of"),
+        ("features.limits=enforced", "value must be one of 'off', 'observe', 'enforce'"),
+        ("node.settings.limits.mode=observe", "value must be 'set features.limits, not this setting'"),
+        ("node.settings.keys.kinds.tdx.attestation=off", "value must be 'set features.quotes, not this setting'"),
+        ("node.settings.podapi.enabled=true", "value must be 'set features.podApi, not this setting'"),
+        ("features.keyClaims=observe", "values: features.keyClaims is observe and features.keys is off: set keys"),
+        ("features.nodeEpc=on,features.epcClaims=enforce,features.limits=enforce", "EPC would be offered twice"),
+        ("nodeGroups[0].name=a", "missing property 'nodeSelector'"),
+        ("nodeGroups[0].name=A.b,nodeGroups[0].nodeSelector.a=b", "does not match pattern"),
+        (f"nodeGroups[0].name={'a' * 41},nodeGroups[0].nodeSelector.a=b", "maxLength"),
+        (
+            "nodeGroups[0].name=a,nodeGroups[0].nodeSelector.a=b,nodeGroups[1].name=a,nodeGroups[1].nodeSelector.a=c",
+            "nodeGroups: two groups are named a",
+        ),
+        ("nodeGroups[0].name=a,nodeGroups[0].nodeSelector.a=b,nodeGroups[0].features.keys=on", "value must be one of"),
         ("node.enabled=maybe", "want boolean"),
         ("node.pod.nodeSelectr.a=b", "additional properties 'nodeSelectr' not allowed"),
         ("node.pod.tolerations=all", "want array"),
@@ -225,36 +322,70 @@ def settings_of(client: KubeClient) -> Mapping[str, object]:
 
 def test_install_a_second_one_upgrade_rollback_and_uninstall(helm: Helm, cluster: KubeClient) -> None:
     """With every switch on; the API server takes each object."""
-    switches = [word for one in SWITCHES for word in ("--set", f"{one}=true")]
-    there = ("--namespace", "nw", "--create-namespace", "--set", "webhook.certManager=false")
+    switches = [word for one in SWITCHES for word in ("--set", one)]
+    there = ("--namespace", "nw", "--create-namespace", "--set", "mode=observe")
     notes = helm.said("install", "one", str(CHART), *there, *switches)
     assert "kubectl rollout status -n nw daemonset/nodeward-node" in notes
-    assert "Limits are observed." in notes
+    assert "nodeward-node: cpus observe, epcClaims observe, gate observe" in notes
     code, _, why = helm.run("install", "two", str(CHART), "--namespace", "other", "--create-namespace")
     assert (code, "Nodeward is installed already, as release one in namespace nw" in why) == (1, True), why
     before = settings_of(cluster)
-    more = ("--reuse-values", "--set", "node.settings.limits.mode=enforce")
-    assert "Limits are enforced." in helm.said("upgrade", "one", str(CHART), "--namespace", "nw", *more)
-    assert settings_of(cluster) == {**before, "limits": {"mode": "enforce"}}
+    more = ("--reuse-values", "--set", "mode=enforce", "--set", "features.epcClaims=off,features.devices=off")
+    assert "limits enforce" in helm.said("upgrade", "one", str(CHART), "--namespace", "nw", *more)
+    assert settings_of(cluster)["limits"] == {"mode": "enforce"}
     helm.said("rollback", "one", "1", "--namespace", "nw")
     assert settings_of(cluster) == before
     helm.said("uninstall", "one", "--namespace", "nw")
     assert cluster.find("/apis/apps/v1/namespaces/nw/daemonsets/nodeward-node") is None
 
 
+def test_the_api_server_takes_two_node_groups_in_place_of_one_daemon(helm: Helm, cluster: KubeClient) -> None:
+    define(cluster, "operator_crds.yaml")
+    helm.said("install", "one", str(CHART), "--namespace", "nw", "--create-namespace")
+    (helm.folder / "groups.yaml").write_text(GROUPS)
+    helm.said("upgrade", "one", str(CHART), "--namespace", "nw", "-f", str(helm.folder / "groups.yaml"))
+    found: Any = cluster.call("GET", "/apis/apps/v1/namespaces/nw/daemonsets")
+    assert sorted(one["metadata"]["name"] for one in found["items"]) == ["nodeward-node-sgx", "nodeward-node-tdx"]
+    helm.said("uninstall", "one", "--namespace", "nw")
+
+
 def test_the_commands_of_the_page_in_their_order(helm: Helm, cluster: KubeClient) -> None:
     """No kubelet runs here: the test tells the API server that the DaemonSet's pods are ready."""
     where = "/apis/apps/v1/namespaces/nodeward/daemonsets/nodeward-node"
-    helm.said(of_page("chart.md", "helm install"))
+    helm.said(of_page("chart.md", "kubectl create namespace"))
     helm.said(of_page("chart.md", "kubectl label namespace"))
+    helm.said(of_page("chart.md", "helm install"))
     ready: Record = dict.fromkeys(("desiredNumberScheduled", "updatedNumberScheduled", "numberAvailable"), 1)
     counts: Record = {"currentNumberScheduled": 1, "numberMisscheduled": 0, "numberReady": 1, "observedGeneration": 1}
     cluster.call("PATCH", f"{where}/status", {"status": ready | counts}, MERGE)
     assert "successfully rolled out" in helm.said(of_page("chart.md", "kubectl rollout status"))
     helm.said(of_page("chart.md", "helm upgrade nodeward deploy/chart/nodeward -n nodeward --reuse-values"))
     helm.said(
-        of_page("chart.md", "helm upgrade nodeward deploy/chart/nodeward -n nodeward --reuse-values --set node.k")
+        of_page(
+            "chart.md", "helm upgrade nodeward deploy/chart/nodeward -n nodeward --reuse-values --set features.keys"
+        )
     )
     helm.said(of_page("chart.md", "helm rollback"))
     helm.said(of_page("chart.md", "helm uninstall"))
     assert cluster.find(where) is None
+
+
+def test_the_pod_of_the_tutorial_is_refused_in_the_words_of_the_page(helm: Helm, cluster: KubeClient) -> None:
+    """A policy takes effect some time after it is there: the pod is tried without a change until then."""
+    page = (ROOT / "docs/tutorial.md").read_text()
+    helm.said("upgrade", "--install", "nodeward", str(CHART), "--namespace", "nodeward", "--create-namespace")
+    helm.said(
+        of_page("tutorial.md", "helm upgrade nodeward deploy/chart/nodeward -n nodeward --reuse-values --set pol")
+    )
+    enclave = helm.folder / "enclave.yaml"
+    enclave.write_text(typed("tutorial.md", "A pod, and its refusal"))
+    apply = of_page("tutorial.md", "kubectl apply -f enclave.yaml").replace("enclave.yaml", str(enclave))
+
+    until(lambda: "denied request" in helm.run(f"{apply} --dry-run=server")[2], "the policy is in force")
+    code, _, refused = helm.run(apply)
+    assert code == 1
+    (shown,) = [one for one in page.split("\n\n") if one.startswith("    Error from server")]
+    assert refused.replace(str(enclave), "enclave.yaml").split() == shown.split()
+    enclave.write_text(enclave.read_text().replace("256Mi", "8Mi"))
+    assert "pod/enclave created" in helm.said(apply)
+    helm.said("uninstall", "nodeward", "--namespace", "nodeward")

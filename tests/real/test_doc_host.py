@@ -206,10 +206,10 @@ def test_the_page_of_the_webhook_asks_it_by_hand(host: Host) -> None:
 
 
 def test_the_page_of_the_agent_has_it_tell_the_relay(host: Host) -> None:
-    relay = of_page("agent.md", "cri-resmgr -runtime-socket")
-    agent = of_page("agent.md", "NODE_NAME=node-1 nodeward agent")
+    relay = of_page("relay.md", "cri-resmgr -runtime-socket")
+    agent = of_page("relay.md", "NODE_NAME=node-1 nodeward agent")
     with host.lasting(relay, "serving"), host.lasting(agent, r"configmap=\S+ accepted"):
-        host.done(of_page("agent.md", "cri-resmgr-agent-probe"))
+        host.done(of_page("relay.md", "cri-resmgr-agent-probe"))
 
 
 @pytest.mark.parametrize("command", ordered(), ids=str)

@@ -155,6 +155,10 @@ def test_the_commands_of_the_pages_are_answered(user: User) -> None:
         of_page("commands.md", "kubectl nodeward explain web").replace("-n shop", "-n default")
     )
     assert (code, "default/web" in said) == (0, True), said + why
+    code, said, why = user.typed(of_page("tutorial.md", "kubectl nodeward doctor"))
+    assert (code, HERE in said) == (1, True), said + why
+    code, said, why = user.typed(of_page("tutorial.md", "kubectl nodeward status"))
+    assert "default/web" in said, said + why
 
 
 def test_explain_finds_the_node_of_the_pod(user: User) -> None:

@@ -29,7 +29,7 @@ def _node() -> Iterator[Daemon]:
 
 @pytest.fixture(name="containerd")
 def _containerd(node: Daemon) -> Iterator[Containerd]:
-    """A containerd with the launcher that docs/runtimes.md shows, in its folder of plugins."""
+    """A containerd with the launcher that docs/limits.md shows, in its folder of plugins."""
     with launching(node) as runtime:
         yield runtime
 

@@ -67,10 +67,10 @@ def _release(tmp_path_factory: pytest.TempPathFactory) -> Release:
 def test_checksums_and_signature_hold_for_all_files_and_for_no_other(release: Release, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(release.folder, tmp_path / "r"))
     (copy.parent / "nodeward.pub").write_bytes(release.public_key.read_bytes())
-    checked = said(*shlex.split(of_page("release.md", "sha256sum")), cwd=copy)
+    checked = said(*shlex.split(of_page("install.md", "sha256sum")), cwd=copy)
     others = {path.name for path in copy.iterdir()} - {"SHA256SUMS", "SHA256SUMS.minisig"}
     assert set(re.findall(r"^(\S+): OK$", checked, re.MULTILINE)) == others
-    verify = shlex.split(of_page("release.md", "minisign").replace("nodeward.pub", "../nodeward.pub"))
+    verify = shlex.split(of_page("install.md", "minisign").replace("nodeward.pub", "../nodeward.pub"))
     assert f"Trusted comment: nodeward-{__version__}, " in said(*verify, cwd=copy)
     with (copy / "SHA256SUMS").open("a") as sums:
         sums.write(f"{'0' * 64}  other\n")

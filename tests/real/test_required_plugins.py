@@ -1,6 +1,6 @@
 """Fail closed on a real containerd: NRI's default validator with Nodeward among the required plugins.
 
-What an operator is told about it (docs/fail-closed.md, docs/webhook.md) was seen here, sentence by sentence: what is
+What an operator is told about it (docs/limits.md, docs/webhook.md) was seen here, sentence by sentence: what is
 refused while the plugin is away and with which words, what is exempt, and the gap that stays.
 """
 

@@ -115,7 +115,7 @@ def test_the_page_of_doctor_has_every_code_that_is_no_praise() -> None:
     named = {code for path in (ROOT / "src/nodeward").rglob("*findings.py") for code in codes(path)}
 
     assert len(named) > 60
-    assert sorted(code for code in named if f"`{code}`" not in text("docs/doctor.md")) == []
+    assert sorted(code for code in named if f"`{code}`" not in text("docs/troubleshooting.md")) == []
 
 
 def test_the_page_of_settings_is_as_it_is_generated() -> None:
@@ -145,13 +145,13 @@ def test_the_operator_reads_what_to_do_for_every_condition_and_which_alerts_say_
     rules = [rule for file in files for group in yaml.safe_load(text(file))["groups"] for rule in group["rules"]]
     by_code = {code: [rule for rule in rules if rule.get("labels", {}).get("condition") == code] for code in CODES}
     alerts = {code: ", ".join(f"`{rule['alert']}`" for rule in of_code) for code, of_code in by_code.items()}
-    rows = re.findall(r"^\| `([a-z-]+)` \| (\w+) \| ([^|]+) \| ([^|]+) \|$", text("docs/states.md"), re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z-]+)` \| (\w+) \| ([^|]+) \| ([^|]+) \|$", text("docs/limits.md"), re.MULTILINE)
 
     assert rows == [(code, how.value, alerts[code], what.rstrip(".")) for code, (how, what) in CODES.items()]
 
 
 def test_the_operator_reads_what_to_do_for_every_state() -> None:
-    rows = re.findall(r"^\| `([a-z-]+)` \| [^|]+ \| [^|]+ \|$", text("docs/states.md"), re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z-]+)` \| [^|]+ \| [^|]+ \|$", text("docs/limits.md"), re.MULTILINE)
 
     assert sorted(rows) == sorted(state.value for state in Standing)
 
@@ -193,7 +193,7 @@ def test_the_page_on_sandboxes_says_what_to_do_for_every_verdict() -> None:
 
 
 def test_the_settings_on_the_page_of_cpu_policies_are_accepted(tmp_path: Path) -> None:
-    blocks = re.findall(r"\n((?:    .*\n)+)", text("docs/policies-cpus.md").partition("## Write a policy")[0])
+    blocks = re.findall(r"\n((?:    .*\n)+)", text("docs/cpus.md").partition("## Write a policy")[0])
     for number, block in enumerate(blocks):
         (tmp_path / f"{number}.yaml").write_text(textwrap.dedent(block))
     active = [loader.load(str(file), {}).policy.active for file in sorted(tmp_path.iterdir())]
@@ -202,7 +202,7 @@ def test_the_settings_on_the_page_of_cpu_policies_are_accepted(tmp_path: Path) -
 
 
 def test_the_page_of_cpu_policies_names_every_option_of_pools() -> None:
-    page = text("docs/policies-cpus.md").lower()
+    page = text("docs/cpus.md").lower()
     kinds = [one for section in pools.SECTIONS.values() for one in pools.kinds(section)]
     words = {name.replace("_", "") for kind in kinds for name in pools.spellings(kind)}
     left_out = {word for kind in kinds for table in (pools.NOT_ENFORCED, pools.REFUSED) for word in table.get(kind, ())}

@@ -1,7 +1,7 @@
 """What the whole chain has to do, one function a case, in the order in which they run on the one node.
 
 Later cases use the pods of earlier ones, as a node's life goes. Those of `limits.strict` and `limits.unknown_pod`, and
-the steps of docs/migrate-from-intel.md where two could own `misc.max`, have pods of their own and leave the settings as
+the steps of docs/webhook.md where two could own `misc.max`, have pods of their own and leave the settings as
 they found them.
 """
 

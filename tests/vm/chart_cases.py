@@ -84,16 +84,19 @@ def chart_to_misc_max(node: Node) -> None:
         "--set",
         "node.hostNetwork=true",
         "--set",
-        "node.settings.limits.mode=enforce",
+        "features.limits=enforce",
         "--set",
-        "node.devices=true",
+        "features.devices=plugin",
+        "--set",
+        f"node.kubeletRoot={node.kubelet.plan.folder / 'root'}",
     ]
     account = "/var/run/secrets/kubernetes.io/serviceaccount"
     kube = f"url=https://127.0.0.1:{way.port}", f"token_file={account}/token", f"ca_file={account}/ca.crt"
     values += [word for one in kube for word in ("--set", f"node.settings.kube.{one}")]
-    said = _typed(node, of_page("chart.md", "helm install"), *values)
-    assert "Limits are enforced." in said, said
+    _typed(node, of_page("chart.md", "kubectl create namespace"))
     _typed(node, of_page("chart.md", "kubectl label namespace"))
+    said = _typed(node, of_page("chart.md", "helm install"), *values)
+    assert "limits enforce" in said, said
     _within(node, lambda: _holds(_run(node)), "limit and budget")
 
 
@@ -108,10 +111,12 @@ def _holds(cgroups: tuple[Path, Path]) -> bool:
 
 
 def chart_changed_and_removed(node: Node) -> None:
-    """The DaemonSet's pod is ready; an upgrade and a rollback replace it, and limits of pods that run stay. After
-    `helm uninstall` nothing of the chart is in the API server."""
+    """The DaemonSet's pod is ready, and `helm test` says so; an upgrade and a rollback replace it, and limits of pods
+    that run stay. After `helm uninstall` nothing of the chart is in the API server."""
     Relay("127.0.0.1", _METRICS, at=("", _METRICS), toward=node.containerd.pid)  # for kubelet's probe
     _ready(node)
+    said = _typed(node, of_page("chart.md", "helm test"))
+    assert "Phase:          Succeeded" in said, said
     upgrade = of_page("chart.md", "helm upgrade nodeward deploy/chart/nodeward -n nodeward --reuse-values")
     _typed(node, upgrade, "--set", "node.settings.limits.strict=true")
     _ready(node)

@@ -1,4 +1,4 @@
-"""CRI-O as it comes, with systemd's driver and its own folder of hooks, and what docs/hook.md puts on a node: a bundle
+"""CRI-O as it comes, with systemd's driver and its own folder of hooks, and what docs/relay.md puts on a node: a bundle
 in /opt/nodeward, the shipped unit, the shipped file of `hooks.d`; at last with NRI in the place of the hook. One
 function a case, in their order."""
 

@@ -51,7 +51,7 @@ def pod_of_intel(node: Node) -> None:
 
 
 def policies_are_installed(node: Node) -> None:
-    """The shipped policies too. The pod of before has no whole pages and is refused, as docs/migrate-from-intel.md
+    """The shipped policies too. The pod of before has no whole pages and is refused, as docs/webhook.md
     says."""
     node.delete(_TRIED)
     _install(node, lambda kind: kind != "MutatingWebhookConfiguration")

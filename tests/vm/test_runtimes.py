@@ -1,7 +1,7 @@
 """Several runtimes on a real kernel: containerd 2.4 and 1.7, runc 1.5, and the distribution's older runc and crun.
 
 A container's two limits are to be in the kernel with each of them. What differs is the path: an old runtime takes one
-line of `misc.max`, and the daemon writes the rest (docs/runtimes.md has the table).
+line of `misc.max`, and the daemon writes the rest (docs/limits.md has the table).
 """
 
 import pytest

@@ -252,7 +252,7 @@ def installed(node: Node) -> None:
     node.typed(of_page("relay.md", "systemctl restart kubelet"))
     node.answers()
     assert [node.active(unit) for unit in (RELAY, DAEMON, KUBELET)] == [True] * 3
-    node.typed(of_page("uninstall.md", "systemctl disable --now nodeward"))
+    node.typed(of_page("install.md", "systemctl disable --now nodeward"))
     assert not node.active(DAEMON)
 
 

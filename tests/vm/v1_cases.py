@@ -27,7 +27,7 @@ def make_hybrid() -> None:
     """Cgroups as a hybrid host mounts them; before anything else runs."""
     _run("umount", str(CGROUPS))
     _run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", str(CGROUPS))
-    for command in (of_page("runtimes.md", "mkdir -p /sys/fs/cgroup/misc"), of_page("runtimes.md", "mount -t cgroup")):
+    for command in (of_page("limits.md", "mkdir -p /sys/fs/cgroup/misc"), of_page("limits.md", "mount -t cgroup")):
         _run(*shlex.split(command))
     for name in _HIERARCHIES:
         (CGROUPS / name).mkdir()

@@ -27,8 +27,11 @@ _LEVELS = click.Choice(["debug", "info", "warning", "error"])
     type=click.Path(dir_okay=False),
     help="Record events and decisions here, at the end of what is there.",
 )
+@click.option("--wait", is_flag=True, help="If another daemon runs on this node: start once it ends. Without, exit.")
 @click.option("--log-level", type=_LEVELS, default="info", show_default=True)
-def command(config_path: str | None, flags: dict[str, str], record_path: str | None, log_level: str) -> None:
+def command(
+    config_path: str | None, flags: dict[str, str], record_path: str | None, wait: bool, log_level: str
+) -> None:
     """Run the daemon on this node, as root, until SIGTERM. SIGHUP reads the settings again.
 
     \b
@@ -49,11 +52,18 @@ def command(config_path: str | None, flags: dict[str, str], record_path: str | N
     process.raise_descriptor_limit()
     files = OsFiles()
     chosen, source = _settings(files, config_path, pairs)
-    lock = process.hold_lock(chosen.run_dir, "node")
+    folder = chosen.run_dir
+    lock = process.wait_for_lock(folder, "node", _name()) if wait else process.hold_lock(folder, "node")
     try:
         process.run(node.run(chosen, files, SystemClock(), source), source.asked.set)
     finally:
         os.close(lock)
+
+
+def _name() -> str:
+    """What an operator looks for: the pod, whose own process ids mean nothing outside it, else the process."""
+    pod = os.environ.get("POD_NAME", "")
+    return f"pod {os.environ.get('POD_NAMESPACE', '')}/{pod}" if pod else f"process {os.getpid()}"
 
 
 def _settings(files: "HostFiles", config_path: str | None, pairs: dict[str, str]) -> "tuple[Settings, SettingsSource]":

@@ -112,6 +112,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "relay-troubled": (_WARNING, "See the relay's log."),
     "file-call-hangs": (_WARNING, "The log names the cgroup whose file hangs in the kernel."),
     "faults": (_WARNING, "Report the daemon's log: a decision failed by a fault of Nodeward."),
+    "second-daemon": (_WARNING, "Let one node group or unit select this node; nodeward doctor says more."),
     "settings-refused": (_WARNING, "Mend the settings that are named; the older ones hold meanwhile."),
     "unwritten": (_WARNING, "Make room in state_dir and run_dir, or mend their disk; the log names each file."),
     "events-refused": (_INFO, "See the log for why the API server does not take Events."),

@@ -1,7 +1,7 @@
 """What the engine needs of a feature: a slice of the state, and a function for each event that it hears.
 
 `core.apply` has every feature hear an event, in their order. A new one is a folder below `features` and one line in
-`features.all` (docs/add-a-feature.md).
+`features.all` (docs/architecture.md).
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -6,6 +6,7 @@ import logging
 import os
 import resource
 import signal
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -21,6 +22,8 @@ _OURS = logging.getLogger("nodeward")
 LOCK_PATIENCE_S = 2.0
 """How long the next instance waits for the last one to end: a restarted runtime starts its plugins at once."""
 LOCK_TRY_S = 0.05
+_MOST_NAME = 512
+"""Bytes of who holds a lock or waits for it: two names of Kubernetes."""
 
 
 class LockedError(NodewardError):
@@ -71,36 +74,86 @@ def end_with_parent() -> None:
 
 def hold_lock(folder: str, program: str, sleep: Callable[[float], None] = time.sleep) -> int:
     """Takes the program's lock in `folder` for the life of the returned descriptor; LockedError names the holder."""
+    path = Path(folder) / f"{program}.lock"
     rule = f"one nodeward {program} a node. Stop that one, or give this one another run_dir"
-    return _hold(Path(folder) / f"{program}.lock", rule, LOCK_PATIENCE_S, sleep)
+    fd = _opened(path)
+    for tries_left in range(round(LOCK_PATIENCE_S / LOCK_TRY_S), -1, -1):
+        if _is_ours(fd):
+            break
+        if tries_left:
+            sleep(LOCK_TRY_S)
+            continue
+        holder = _written(fd) or "unknown"
+        os.close(fd)
+        raise LockedError(f"{path} is held by process {holder}: {rule}")
+    _write(fd, path, str(os.getpid()))
+    return fd
 
 
-def _hold(path: Path, rule: str, patience_s: float, sleep: Callable[[float], None]) -> int:
+def wait_for_lock(folder: str, program: str, name: str) -> int:
+    """As `hold_lock`, but waits until the holder ends, while `waiting` returns `name`. SIGTERM ends the process."""
+    lock_path, queue_path = (Path(folder) / f"{program}.{end}" for end in ("lock", "waits"))
+    lock = _opened(lock_path)
+    queue = _opened(queue_path)
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # process 1 of a container has no default action
+    try:
+        if not _is_ours(lock):
+            log.warning("lock=waits path=%s holder=%s why='one nodeward %s a node'", lock_path, _written(lock), program)
+            fcntl.flock(queue, fcntl.LOCK_EX)
+            _write(queue, queue_path, name)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            log.warning("lock=taken path=%s why='the other one ended'", lock_path)
+        _write(lock, lock_path, str(os.getpid()))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    os.close(queue)
+    return lock
+
+
+def waiting(folder: str, program: str) -> str:
+    """The name of the process that waits for the program's lock, empty for none; "unknown" if that cannot be read."""
+    try:
+        fd = os.open(Path(folder) / f"{program}.waits", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return ""
+    except OSError:
+        return "unknown"
+    try:
+        return "" if _is_ours(fd) else _written(fd) or "unknown"
+    finally:
+        os.close(fd)
+
+
+def _opened(path: Path) -> int:
     try:
         make_folders(str(path.parent))
-        fd = open_own(str(path), os.O_RDWR)
+        return open_own(str(path), os.O_RDWR)
     except OSError as error:
         raise LockedError(
             f"{path} cannot be made: {error.strerror}. Run as root, or set run_dir to a folder of yours"
         ) from error
-    for tries_left in range(round(patience_s / LOCK_TRY_S), -1, -1):
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except OSError as error:
-            if tries_left:
-                sleep(LOCK_TRY_S)
-                continue
-            holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(fd)
-            raise LockedError(f"{path} is held by process {holder}: {rule}") from error
+
+
+def _is_ours(fd: int) -> bool:
+    """Takes the file's lock if nobody else has it."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _written(fd: int) -> str:
+    return printable(os.pread(fd, _MOST_NAME, 0).decode("utf-8", "replace").strip())
+
+
+def _write(fd: int, path: Path, name: str) -> None:
     try:
         os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        os.pwrite(fd, f"{name}\n".encode(), 0)
     except OSError as error:
         os.close(fd)
         raise LockedError(f"{path} cannot be written: {error.strerror}. Make room there") from error
-    return fd
 
 
 def debug_switch(level: str) -> Callable[[], None]:

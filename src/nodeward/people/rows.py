@@ -186,6 +186,8 @@ class NodeView:
     """The node's name in the API server; empty where it is not known."""
     version: str = gauge("nodeward_build_info", "1, with the daemon's version.", by="version", default=__version__)
     """Of the daemon."""
+    waiting: str = ""
+    """Another `nodeward node --wait` on this node, which waits for the end of this one; empty for none."""
     alone: str = ""
     """Why this is the relay's picture only; empty where it is the daemon's."""
     cpus: CpusView | None = None

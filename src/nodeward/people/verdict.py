@@ -156,6 +156,8 @@ def _sources(view: NodeView) -> Iterator[Condition]:
     if unwritten := health.get("files_unwritten", 0):
         yield _of("unwritten", f"{unwritten} file(s) of Nodeward's own could not be written")
     untold = health.get("kube_events_failed", 0) + health.get("kube_events_dropped", 0)
+    if view.waiting:
+        yield _of("second-daemon", f"A second daemon waits on this node: {view.waiting}")
     if untold:
         yield _of("events-refused", f"{untold} Kubernetes Event(s) did not reach the API server")
 
@@ -203,7 +205,7 @@ _WORDS = {
     "vm-killed": "The kernel killed {count} process(es) of VM sandboxes for memory{pods}, the last at {last}",
     "refused": "{count} create(s) or update(s) of containers were refused{pods}",
     "keys-refused": "Kubelet was refused keys {count} time(s){pods}",
-    "late-starts": "{count} program(s) started, or were refused, while others were on their CPUs{pods}",
+    "late-starts": "{count} start(s) were late or refused: other containers were still on their CPUs{pods}",
     "drift": "Another program changed what Nodeward had set {count} time(s){pods}; the last at {last}",
     "charges-refused": "The kernel refused {count} charge(s){pods}",
     "relay-troubled": "The relay could not decide calls, or met faults of its own, {count} time(s) since its start",
@@ -221,7 +223,8 @@ def _limits(view: NodeView) -> Iterator[Condition]:
         by_state.setdefault(row.state, []).append(pod_name(row))
     for state, (code, words) in _STATES.items():
         if names := list(dict.fromkeys(by_state.get(state, ()))):
-            yield _of(code, f"{_pods(names)} {words}", names)
+            which = f"The limits of {_named(names)} are" if state == "unsupported" else _pods(names)
+            yield _of(code, f"{which} {words}", names)
     failed = [pod_name(row) for row in view.rows if row.state == "pending" and row.last_error]
     if failed:
         yield _of("not-enforced", f"The limits of {_named(failed)} could not be written", failed)
@@ -312,12 +315,12 @@ def _vms(view: SandboxesView) -> Iterator[Condition]:
             sentence = f"The VM of {printable(row.name)} was {row.fit.sentence}"
             yield _of("vm-killed", sentence, (row.name,), row.fit.killed_since)
     for fit, code, words in (
-        (Fit.KILLED, "vm-too-big", "The VM of {} has a larger size than its pod's memory limit allows"),
-        (Fit.OUTSIDE, "vm-outside", "The VM of {} is charged to no pod, so no limit holds it"),
-        (Fit.TIGHT, "vm-tight", "The pod's memory limit leaves hardly any room beside the VM of {}"),
+        (Fit.KILLED, "vm-too-big", "too large for the memory limit"),
+        (Fit.OUTSIDE, "vm-outside", "not charged to a pod, so no limit holds"),
+        (Fit.TIGHT, "vm-tight", "close to the memory limit"),
     ):
         if rows := [row.name for row in view.rows if row.fit.fit == fit.value]:
-            yield _of(code, words.format(_named(rows)), rows)
+            yield _of(code, f"The VM{'s' if len(set(rows)) > 1 else ''} of {_pods(rows)} {words}", rows)
     strayed = [row.name for row in view.rows if any(drift.is_fault for drift in row.drifts)]
     if strayed:
         yield _of("vm-drift", f"Processes of {_named(strayed)} are in another cgroup than they should be", strayed)

@@ -108,7 +108,7 @@ async def test_a_foreign_machine_is_seen_and_named_beside_the_pods_and_goes_agai
 
         assert "default/pod-a: promised 4096, holds 1000" in said
         assert f"{VM}: holds 7 (a machine outside of Kubernetes)" in said
-        assert f"{(1 << 30) - 5 * 4096 - 7} free: {1 << 30} there are, less {5 * 4096} that pods hold" in said
+        assert f"{(1 << 30) - 5 * 4096 - 7} of {1 << 30} free (pods {5 * 4096}" in said
         assert "tdx (devices.kubevirt.io/tdx): this kernel has no such keys" in said
 
         with node.files.lock:

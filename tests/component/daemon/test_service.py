@@ -30,6 +30,7 @@ from nodeward_sim.doubles.kernel import SimKernel
 from nodeward_sim.doubles.runtime import SimRuntime
 from tests.bad_grpc import send_bad_path
 from tests.component.daemon.rig import WITHIN_S, Trouble, changed, rig
+from tests.patience import scaled
 
 NODEWARD = str(Path(sys.executable).parent / "nodeward")
 
@@ -244,6 +245,39 @@ async def test_a_second_daemon_names_the_first_and_starts_once_that_is_killed(tm
     async with service(tmp_path) as daemon:
         await daemon.manager.until("READY=1")
         assert (await daemon.status())["ready"] is True
+    await runtime.close()
+
+
+async def test_a_second_daemon_of_a_node_waits_is_shown_and_takes_over(tmp_path: Path) -> None:
+    """As of two DaemonSets that select one node: `status` and `doctor` name the pod that waits, and SIGTERM ends it."""
+    runtime = SimRuntime(tmp_path / "nri.sock")
+    await runtime.serve()
+    async with service(tmp_path) as daemon:
+        await daemon.manager.until("READY=1")
+        command = [NODEWARD, "node", "--config", str(daemon.config), "--wait"]
+        pod = {"POD_NAMESPACE": "nodeward", "POD_NAME": "nodeward-node-b-x1"}
+        waits = [subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, **pod}) for _ in range(2)]
+        try:
+            while (
+                "waits on this node: pod nodeward/nodeward-node-b-x1"
+                not in (said := await daemon.nodeward("status")).stdout
+            ):
+                await asyncio.sleep(0.05)
+            assert "second-daemon" in (await daemon.nodeward("status", "-o", "json")).stdout, said
+            found = (await daemon.nodeward("doctor", "--config", str(daemon.config))).stdout
+            assert "decides nothing until this one ends: pod nodeward/nodeward-node-b-x1" in found
+            waits[0].terminate()
+            assert waits[0].wait(timeout=scaled(10)) == 0
+            daemon.process.kill()
+            while (await daemon.status()).get("ready") is not True:
+                await asyncio.sleep(0.05)
+            assert (await daemon.status())["waiting"] == ""
+            waits[1].terminate()
+            assert waits[1].wait(timeout=scaled(10)) == 0
+        finally:
+            for one in waits:
+                one.kill()
+                one.wait()
     await runtime.close()
 
 

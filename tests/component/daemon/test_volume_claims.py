@@ -160,7 +160,7 @@ async def test_while_the_host_mounts_a_volume_no_vm_and_no_other_process_gets_it
         await post("ConfirmVolume", {**ASKED, "sandbox": "s1", "release": True}, socket)
 
         async def hold(script: str) -> Result:
-            typed = shlex.split(of_page("volumes.md", "nodeward vms volume hold"), comments=True)
+            typed = shlex.split(of_page("pods.md", "nodeward vms volume hold"), comments=True)
             held_by = [PATH if one == "PATH" else one for one in typed[4 : typed.index("--") + 1]]
             words = ["hold", "--socket", socket, *held_by, "sh", "-c", script]
             return await asyncio.to_thread(CliRunner().invoke, volume.command, words)

@@ -1,6 +1,6 @@
 """The page's server, as a process beside a daemon's socket that a test plays; and the page in Debian's Chromium.
 
-With NODEWARD_PICTURES=FOLDER the pictures of docs/page.md are written there.
+With NODEWARD_PICTURES=FOLDER the pictures of docs/commands.md are written there.
 """
 
 import asyncio

@@ -275,7 +275,7 @@ NOT_DUMPED = {
     *(f"runtime.v1.{of}.labels" for of in ("ContainerConfig", "PodSandboxConfig", "ContainerStatus")),
     *(f"runtime.v1.Windows{kind}SecurityContext.credential_spec" for kind in ("Container", "Sandbox")),
 }
-"""Of the fields in this story; docs/dump.md promises it. All others are dumped."""
+"""Of the fields in this story; docs/relay.md promises it. All others are dumped."""
 GIVEN = {
     *(f"runtime.v1.PodSandboxMetadata.{name}" for name in ("name", "namespace", "uid")),
     *("runtime.v1.CreateContainerRequest.pod_sandbox_id", "runtime.v1.UpdateContainerResourcesRequest.container_id"),

@@ -102,7 +102,7 @@ def test_each_resource_is_drawn_with_its_own_state_and_one_that_is_idle_not_at_a
 
 
 def test_each_kind_of_key_has_a_line_with_how_many_are_free_and_why() -> None:
-    free = "8 free: 16 there are, less 5 that pods hold or were promised, 2 in foreign use and 1 in reserve."
+    free = "8 of 16 free (pods 5, outside 2, reserve 1)."
     tdx = KeyRow("tdx", ("devices.kubevirt.io/tdx",), 16, 1, used=6, free=8, sentence=free)
     sev = KeyRow("sev_es", (), 0, 0, sentence="this kernel has no such keys (none in misc.capacity).")
     lines = drawn(replace(view(row("p", "a", resource())), keys=(tdx, sev)), 120)

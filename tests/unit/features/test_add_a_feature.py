@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.patience import scaled
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "add-a-feature.md").read_text()
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
 FILES = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL)
 EDITS = [part.split("\n", 1) for part in PAGE.split("```diff\n")[1].split("```")[0].split("--- ")[1:]]
 NODE = """

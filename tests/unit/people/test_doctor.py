@@ -178,6 +178,7 @@ MISC_V1 = V1 | {"tree": Hierarchy(1, "/sys/fs/cgroup/misc", "/sys/fs/cgroup/pids
         (replace(WELL, daemon=DaemonFacts(True, "", ("nri",))), "daemon-not-ready", WARNING),
         (replace(WELL, daemon=DaemonFacts(True, "", (), ("limits.mode",))), "daemon-settings", WARNING),
         (replace(WELL, daemon=DaemonFacts(True, object_faults=("spec",))), "daemon-policy-object", WARNING),
+        (replace(WELL, daemon=DaemonFacts(True, second="pod b")), "daemon-second", WARNING),
         (replace(WELL, daemon=DaemonFacts(True, no_zones="nfd too")), "daemon-topology-object", WARNING),
         (replace(WELL, daemon=DaemonFacts(True, no_epc="4096 by nfd-master")), "daemon-node-epc", WARNING),
         (replace(WELL, daemon=DaemonFacts(True, no_metrics="held")), "daemon-metrics", WARNING),

@@ -114,7 +114,7 @@ EARLIER = "sgx_epc: unmanaged (last written by us in an earlier life of the daem
         ),
         pytest.param(
             lambda: sampled(undeclared(), None),
-            ("State: Nodeward wants nothing of this cgroup.",),
+            ("State: Nodeward sets no limit on this cgroup.",),
             ("last written by us",),
             id="it was taken back",
         ),

@@ -71,7 +71,7 @@ def node(*rows: CgroupRow, **changes: Any) -> NodeView:
             ATTENTION,
             "Nodeward is not synchronised with kube: refused; No tdx key is free of 16.",
         ),
-        (node(sandboxes=LARGE), ATTENTION, "The VM of shop/vm has a larger size than its pod's memory limit allows."),
+        (node(sandboxes=LARGE), ATTENTION, "The VM of shop/vm is too large for the memory limit."),
         (node(sandboxes=MOVED), ATTENTION, "Processes of shop/vm are in another cgroup than they should be."),
         (node(gates=WAITS), ATTENTION, "shop/web is waiting at a gate."),
         (node(settings=REFUSED), ATTENTION, "Newer settings were refused, older ones hold."),
@@ -83,8 +83,8 @@ def node(*rows: CgroupRow, **changes: Any) -> NodeView:
         (
             node(pod("a", "drift"), pod("b", "stale"), pod("c", "unsupported"), keys=NO_KEY, settings=REFUSED),
             ATTENTION,
-            "shop/a is changed by another program; shop/b is not read for too long; shop/c is not enforceable on this "
-            "kernel; No tdx key is free of 16; 1 more.",
+            "shop/a is changed by another program; shop/b is not read for too long; The limits of shop/c are not "
+            "enforceable on this kernel; No tdx key is free of 16; 1 more.",
         ),
         (
             node(keys=NO_KEY, relay_missing=True),

@@ -6,6 +6,7 @@
 {{- $text = regexReplaceAll "(?m)namespace: nodeward(-system)?$" $text (printf "namespace: %s" .root.Release.Namespace) -}}
 {{- $text = replace "nodeward-system" .root.Release.Namespace $text -}}
 {{- end -}}
+{{- $text = include "nodeward.folders" (dict "text" $text "root" .root) -}}
 {{- range regexSplit "(?m)^---\\s*$" $text -1 -}}
 {{- $object := fromYaml . -}}
 {{- if and $object.kind (ne $object.kind "Namespace") -}}
@@ -14,11 +15,19 @@
 {{- end -}}
 {{- end -}}
 
+{{- /* A manifest's text with the folders of these nodes in the place of the usual ones. */ -}}
+{{- define "nodeward.folders" -}}
+{{- $node := .root.Values.node -}}
+{{- $text := regexReplaceAll "(?m)^(\\s+)path: /var/run/nri$" .text (printf "${1}path: %s" $node.nriDir) -}}
+{{- regexReplaceAll "/var/lib/kubelet/(pods-api|pod-resources|plugins)" $text (printf "%s/${1}" (trimSuffix "/" $node.kubeletRoot)) -}}
+{{- end -}}
+
 {{- define "nodeward.object" -}}
 {{- $object := .object -}}
 {{- $root := .in.root -}}
 {{- $labels := dict "app.kubernetes.io/managed-by" $root.Release.Service "app.kubernetes.io/instance" $root.Release.Name "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version) -}}
 {{- $_ := set $object.metadata "labels" (merge ($object.metadata.labels | default dict) $labels) -}}
+{{- with .in.group -}}{{- include "nodeward.grouped" (dict "object" $object "group" .) -}}{{- end -}}
 {{- if eq $object.kind "ConfigMap" -}}
 {{- with .in.part.settings -}}{{- $_ := set $object "data" (dict "nodeward.yaml" (toYaml . | printf "%s\n")) -}}{{- end -}}
 {{- with .in.part.parameters -}}{{- $_ := set $object "data" . -}}{{- end -}}
@@ -42,23 +51,37 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- with .in.part.args -}}{{- $_ := set $container "args" (concat $container.args .) -}}{{- end -}}
 {{- if .in.part.hostNetwork -}}
 {{- $_ := set $pod "hostNetwork" true -}}
 {{- $_ := set $pod "dnsPolicy" "ClusterFirstWithHostNet" -}}
 {{- end -}}
 {{- include "nodeward.placed" (dict "object" $object "pod" $pod "container" $container "of" (.in.part.pod | default dict)) -}}
 {{- range $file := .in.patches -}}
-{{- $patch := (fromYaml ($root.Files.Get $file)).spec.template.spec -}}
+{{- $patch := (fromYaml (include "nodeward.folders" (dict "text" ($root.Files.Get $file) "root" $root))).spec.template.spec -}}
 {{- $more := index $patch.containers 0 -}}
 {{- $_ := set $pod "volumes" (include "nodeward.merged" (dict "old" $pod.volumes "new" $patch.volumes "by" "name") | fromYamlArray) -}}
 {{- $_ := set $container "volumeMounts" (include "nodeward.merged" (dict "old" $container.volumeMounts "new" $more.volumeMounts "by" "mountPath") | fromYamlArray) -}}
 {{- with $patch.hostPID -}}{{- $_ := set $pod "hostPID" . -}}{{- end -}}
 {{- with $patch.securityContext -}}{{- $_ := set $pod "securityContext" (mergeOverwrite $pod.securityContext .) -}}{{- end -}}
+{{- with $pod.securityContext.supplementalGroups -}}{{- $_ := set $pod.securityContext "supplementalGroups" (list $root.Values.node.quotesGroup) -}}{{- end -}}
 {{- with $more.securityContext -}}{{- $_ := set $container "securityContext" (mergeOverwrite $container.securityContext .) -}}{{- end -}}
 {{- end -}}
 {{- end -}}
 ---
 {{ toYaml $object }}
+{{- end -}}
+
+{{- /* Names and labels of a node group, so that its DaemonSet finds only its own pods and settings. */ -}}
+{{- define "nodeward.grouped" -}}
+{{- $object := .object -}}
+{{- $name := printf "%s-%s" $object.metadata.name .group -}}
+{{- $_ := set $object.metadata "name" $name -}}
+{{- if eq $object.kind "DaemonSet" -}}
+{{- $label := dict "nodeward.io/node-group" .group -}}
+{{- range list $object.metadata.labels $object.spec.selector.matchLabels $object.spec.template.metadata.labels -}}{{- $_ := merge . $label -}}{{- end -}}
+{{- range $object.spec.template.spec.volumes -}}{{- if .configMap -}}{{- $_ := set .configMap "name" $name -}}{{- end -}}{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- /* Where the part's pods run, and what they may use. What the shipped manifest says of labels and nodes stays. */ -}}

@@ -84,7 +84,7 @@ def _explained(row: "PolicyRow") -> list[str]:
         lines.append(f"aliases: {', '.join(row.aliases)}")
     lines.append(f"needs: {', '.join(row.needs) or 'nothing'}")
     if row.settings:
-        lines.append(f"settings: {', '.join(row.settings)} (docs/policies-cpus.md#{row.name})")
+        lines.append(f"settings: {', '.join(row.settings)} (docs/cpus.md#{row.name})")
     if row.options:
         lines.append(f"options (policy.{row.name}.options):")
         lines += [f"  {option}: {meaning}" for option, meaning in row.options.items()]

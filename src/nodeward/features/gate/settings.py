@@ -10,7 +10,7 @@ from nodeward.core.setting import setting, table
 
 @dataclass(frozen=True, slots=True)
 class GateSettings:
-    """The feature `gate`: conditions that are met before a pod starts (docs/gate.md)."""
+    """The feature `gate`: conditions that are met before a pod starts (docs/pods.md)."""
 
     mode: Mode = setting(
         Mode.OFF,

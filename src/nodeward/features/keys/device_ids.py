@@ -3,7 +3,7 @@
 An id is a token without hardware behind it: the kernel takes whichever key it likes. What counts is how many of them
 are out. Kubelet asks twice before a VM can take a key: `Allocate` when it admits a pod (a refusal fails the pod), and
 `PreStartContainer` before each start (a refusal is tried again). Between the two anything may happen, so both look at
-the kernel anew. Rules: docs/keys-rules.md; every history of a small node is played against them in
+the kernel anew. Rules: features/keys; every history of a small node is played against them in
 tests/unit/features/keys/histories.py.
 """
 

@@ -144,7 +144,7 @@ def _as_of_now(row: KeyRow, sharing: KeySharing, facts: KeyFacts) -> KeySharing:
 
 
 def _left(facts: KeyFacts) -> Iterator[Finding]:
-    """NFD's master takes back what it put on the node, and nobody does once it is gone (docs/keys-rules.md, N1)."""
+    """NFD's master takes back what it put on the node, and nobody does once it is gone (features/keys, N1)."""
     for name in facts.left_by_nfd:
         asked = [row.sharing.asked for row in facts.rows if row.sharing is not None and name in row.resources]
         here = f"; pods here ask {sum(asked)} by it" if asked else ""
@@ -196,7 +196,7 @@ def _shared(row: KeyRow, sharing: KeySharing) -> Iterator[Finding]:
 
 
 def _unruled(sharing: KeySharing, where: str) -> Finding:
-    """NFD is at work and puts no number of this kind on the node, as without Kata's rule (docs/keys-rules.md, N3)."""
+    """NFD is at work and puts no number of this kind on the node, as without Kata's rule (features/keys, N3)."""
     what = "Node Feature Discovery is at work, and no rule of it puts this number on the node"
     if not sharing.asked:
         return Finding("keys-nfd-unruled", NOTE, f"{what}: nobody goes by it", where, _UNRULED)
@@ -220,7 +220,7 @@ def _attested(row: KeyRow, sharing: KeySharing) -> Iterator[Finding]:
 
 def _hiding(row: KeyRow, asids: int) -> Finding:
     """With ciphertext hiding SEV-SNP has the ids from 1 up to so many, and SEV-ES those above; `misc.capacity` tells of
-    both together (docs/keys-rules.md, K6)."""
+    both together (features/keys, K6)."""
     where = "/sys/module/kvm_amd/parameters/ciphertext_hiding_asids"
     if row.capacity <= asids:
         what = f"ciphertext hiding keeps ids for SEV-SNP, and no more than those are sold: {row.capacity}"

@@ -1,7 +1,7 @@
 """What happens after the journal of grants was removed: only kubelet then knows which ids it gave out.
 
 What kubelet names is taken for granted in this boot, as if it were on record, and is on record again when that is over
-(docs/keys-rules.md, R7). Until then nothing is released and nothing more is given out: kubelet writes down what it was
+(features/keys, R7). Until then nothing is released and nothing more is given out: kubelet writes down what it was
 answered some time after the answer, and a view tells only what was there when it was requested. So it is over with a
 whole view of the checkpoint that was requested SETTLE_NS or more after the loss was told, once the API server or
 kubelet's Pods API has told of the pods, or neither has for PODS_NS: this node may have none.

@@ -1,7 +1,7 @@
 """Keys charged to cgroups that were removed: since when, and which of them leaked.
 
 A VM's charge stays where it began. Where its cgroup is removed first, as at the end of a pod whose hypervisor still
-ends, only the cgroups above tell of it (docs/keys-rules.md, K2): an orphan. A VM that ends gives it back. The
+ends, only the cgroups above tell of it (features/keys, K2): an orphan. A VM that ends gives it back. The
 kernel never does where it could not take back a TDX key id; then the key is gone until the machine restarts. Nobody
 tells the one from the other, so an orphan that stays for LEAKED_NS is called leaked: no VM takes as long to end.
 """

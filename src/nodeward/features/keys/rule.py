@@ -1,4 +1,4 @@
-"""How many keys of one kind may still be sold: a few sums over integers (docs/keys-rules.md, R1 to R3).
+"""How many keys of one kind may still be sold: a few sums over integers (features/keys, R1 to R3).
 
 The kernel's counters say what is charged, never what is promised; a promised key may be charged at any moment. So each
 pod's claim is the larger of the two, whatever the root holds beyond the pods' is foreign, and

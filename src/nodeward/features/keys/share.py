@@ -2,7 +2,7 @@
 
 Kata's pods promise themselves a key by their RuntimeClass's overhead, of an extended resource whose number NFD puts on
 the node. Neither asks us. So that neither side sells what the other has sold, that number follows `keys`, by the
-table of modes in docs/keys.md (rule R8 of docs/keys-rules.md). It is never below what the node's pods ask by it (L7).
+table of modes in docs/keys.md (rule R8 of features/keys). It is never below what the node's pods ask by it (L7).
 Two sides that sell the same free key in one instant are told apart by our gate: the loser is our pod, which kubelet
 tries again.
 """

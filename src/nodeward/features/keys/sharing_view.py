@@ -2,7 +2,7 @@
 
 Fences are what counting cannot give: a promise that a key which is free now is there when the VM begins. The
 kernel would keep it if `misc.max` held each pod to what it was promised, and everybody else to a quota that is never
-sold (docs/keys-rules.md, R6). They are only shown. For `tdx` there are none to show: where the kernel refuses a TDX
+sold (features/keys, R6). They are only shown. For `tdx` there are none to show: where the kernel refuses a TDX
 charge it takes it back twice, so that the counter falls below zero and the next attempt succeeds (K5).
 """
 
@@ -134,7 +134,7 @@ def _of_pod(state: State, uid: PodUid, claim: PodKeys, path: str) -> KeyFence:
 
 
 def removals(row: KeySharing, capacity: int, holders: int, *, has_checkpoint: bool) -> tuple[str, ...]:
-    """What would break if somebody were removed now, a sentence each (docs/keys-rules.md, L1, L7, N1).
+    """What would break if somebody were removed now, a sentence each (features/keys, L1, L7, N1).
 
     `holders` are pods with ids of ours; `has_checkpoint`: a device plugin has registered with this kubelet once."""
     said = [_without_nfd(row, has_checkpoint=has_checkpoint)] if row.asked or row.nfd == "working" else []

@@ -114,16 +114,13 @@ def key_rows(state: State, now_ns: int, _: Pace = at_once) -> tuple[KeyRow, ...]
 def arithmetic(one: Count) -> str:
     """How the free keys come about, in a sentence."""
     if one.wrapped:
-        return "none is free: the kernel's counter of the whole node went below zero, so nobody can tell what is taken."
+        return f"0 of {one.capacity} free: the kernel's counter of the whole node went below zero; its use is unknown."
     if one.blind:
         return (
-            f"{one.free} free: {one.capacity} there are, less {one.used} in use, {one.entitled} promised to pods and "
-            f"{one.reserve} in reserve; a pod's counter went below zero, so no use is taken for a pod's."
+            f"{one.free} of {one.capacity} free (in use {one.used}, promised to pods {one.entitled}, reserve "
+            f"{one.reserve}); a pod's counter went below zero, so all use counts as outside of pods."
         )
-    return (
-        f"{one.free} free: {one.capacity} there are, less {one.claimed} that pods hold or were promised, "
-        f"{one.foreign} in foreign use and {one.reserve} in reserve."
-    )
+    return f"{one.free} of {one.capacity} free (pods {one.claimed}, outside {one.foreign}, reserve {one.reserve})."
 
 
 def _amiss(state: State, key: str, kind: KeyKind) -> Iterator[str]:

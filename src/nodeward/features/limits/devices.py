@@ -124,7 +124,7 @@ def _missing(state: State, resource: str) -> str:
     why = of.missing.get(path, "not there") if of is not None else "not looked at yet"
     return (
         f"{path}, which it needs, is {why}; see that SGX is on in the firmware and in the kernel (CONFIG_X86_SGX), and "
-        "that the daemon sees the host's /dev (docs/sgx-devices.md)"
+        "that the daemon sees the host's /dev (docs/claims.md)"
     )
 
 

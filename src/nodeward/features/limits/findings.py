@@ -52,7 +52,7 @@ def of_enclaves(view: EnclavesView | None) -> Iterator[Finding]:
             what = f"no container is given {one.path}: it is {one.why}"
             remedy = (
                 "See that SGX is on in the firmware and in the kernel (CONFIG_X86_SGX), and that the daemon sees the "
-                "host's /dev (docs/sgx-devices.md)."
+                "host's /dev (docs/claims.md)."
             )
             yield Finding("sgx-device-missing", Severity.WARNING, what, "limits.devices", remedy)
         elif one.there and one.standing in _STUCK:

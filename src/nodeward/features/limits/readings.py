@@ -1,4 +1,4 @@
-"""What the kernel's files say, and the state that follows for each cgroup (docs/states.md)."""
+"""What the kernel's files say, and the state that follows for each cgroup (docs/limits.md)."""
 
 from dataclasses import replace
 

@@ -49,7 +49,7 @@ def _devices(node: Node) -> Wired:
     from nodeward.neighbours.kubelet.folder import Offering
 
     def offering(resource: str, path: str) -> Offering:
-        remedy = f"it is what {resource} stands for: docs/sgx-devices.md"
+        remedy = f"it is what {resource} stands for: docs/claims.md"
         key = ids_begin(resource).removesuffix("-")
         return Offering(key, resource, ids_begin(resource), devices=lambda: (path,), remedy=remedy, tokens=True)
 

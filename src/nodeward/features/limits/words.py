@@ -36,7 +36,7 @@ _RULES = {
 
 
 _STATES = {
-    Standing.UNMANAGED: "Nodeward wants nothing of this cgroup.",
+    Standing.UNMANAGED: "Nodeward sets no limit on this cgroup.",
     Standing.COUNTED: "No limit is wanted of this cgroup. The pod's TEE keys are counted (nodeward keys).",
     Standing.UNKNOWN: "What is wanted is not known yet, because the pod or the container's name is not; it is mended "
     "when the API server tells of it.",
@@ -135,7 +135,7 @@ def _standing_sentences(one: ResourceRow, row: CgroupRow, mode: str) -> list[str
 
 
 def _resource_sentences(row: ResourceRow, of: CgroupRow, mode: str) -> list[str]:
-    wanted = "nothing is wanted" if row.wanted is None else f"{row.wanted} is wanted"
+    wanted = "no limit is wanted" if row.wanted is None else f"{row.wanted} is wanted"
     if row.declared != row.wanted:
         wanted = f"{'nothing' if row.declared is None else row.declared} is declared, {wanted}"
     if not of.cgroup:

@@ -31,7 +31,7 @@ def cold_plug(vms: VmFacts, facts: ColdPlugFacts) -> Iterator[Finding]:
         what = "kube.enabled is false, so no pod's UID is known: the cold-plug socket refuses every pod with devices"
         yield Finding("cold-plug-no-api", WARNING, what, "cold_plug.enabled", "Set kube.enabled to true.")
     if facts.enabled:
-        remedy = f'Set pod_resource_api_sock = "{facts.socket}" in section [runtime] (docs/cold-plug.md).'
+        remedy = f'Set pod_resource_api_sock = "{facts.socket}" in section [runtime] (docs/pods.md).'
         for one in handlers:
             if one not in asking and not one.fault:
                 what = f"cold_plug.enabled is true, and VMs boot without DRA's devices: {_says(one.pod_resources)}"

@@ -145,7 +145,7 @@ def _annotations(facts: VmFacts, handler: Handler) -> Iterator[Finding]:
     can = " and ".join(_UNASKED[key] for key in keys)
     but = f"; the policy {OUR_POLICY} refuses such pods, but not static ones" if is_bound else ""
     less = "No setting keeps them back" if always else "List in pod_annotations only what pods need, without these"
-    apply = "" if is_bound else "; apply deploy/policies/kata-annotations.yaml (docs/policies.md)"
+    apply = "" if is_bound else "; apply deploy/policies/kata-annotations.yaml (docs/webhook.md)"
     yield Finding(
         "kata-annotation-passes",
         NOTE if is_bound else WARNING,

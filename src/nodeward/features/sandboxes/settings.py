@@ -30,7 +30,7 @@ class Unlimited(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SizingSettings:
-    """The sizes of VMs, which the relay sends in RunPodSandbox (docs/sizing.md)."""
+    """The sizes of VMs, which the relay sends in RunPodSandbox (docs/sandboxes.md)."""
 
     mode: Mode = setting(
         Mode.OFF,

@@ -159,21 +159,21 @@ def fit_sentence(fit: FitRow, why: str = "") -> str:
     vm, overhead = f"VM {size_text(fit.vm)}", f"overhead {size_text(fit.overhead)}{by}"
     match fit.limit_of:
         case values.HUGETLB:
-            sum_ = f"limit of huge pages {size_text(fit.limit)} - {vm}"
+            limit, parts = f"limit of huge pages {size_text(fit.limit)}", [vm]
         case values.MEMORY:
-            sum_ = f"VM on huge pages; limit {size_text(fit.limit)} - {overhead}"
+            limit, parts = f"limit {size_text(fit.limit)}, with the VM on huge pages,", [overhead]
         case _:
-            sum_ = f"limit {size_text(fit.limit)} - {vm} - {overhead}"
+            limit, parts = f"limit {size_text(fit.limit)}", [vm, overhead]
     if fit.beside:
-        sum_ += f" - {size_text(fit.beside)} of {_others(fit)} in the same pod"
-    left = f"= {size_text(fit.left)} left" if fit.left >= 0 else f"= {size_text(-fit.left)} too little"
+        parts.append(f"{size_text(fit.beside)} of {_others(fit)} in the same pod")
+    if fit.left >= 0:
+        return f"{' - '.join([limit, *parts])} = {size_text(fit.left)} left: {fit.fit}"
+    too_much = f"{' + '.join(parts)} exceed{'s' * (len(parts) == 1)} the {limit} by {size_text(-fit.left)}"
     if fit.fit == Fit.KILLED.value and fit.killed_at is not None:
-        return f"{sum_} {left}: will be killed at {size_text(max(fit.killed_at, 0))} of guest memory"
+        return f"{too_much}: will be killed at {size_text(max(fit.killed_at, 0))} of guest memory"
     if fit.fit == Fit.KILLED.value:
-        return f"{sum_} {left}: will be killed"
-    if fit.left < 0:
-        return f"{sum_} {left} if this overhead, which is not measured yet, is right: {fit.fit}"
-    return f"{sum_} {left}: {fit.fit}"
+        return f"{too_much}: will be killed"
+    return f"{too_much} if this overhead, which is not measured yet, is right: {fit.fit}"
 
 
 def full_name(row: SandboxRow) -> str:

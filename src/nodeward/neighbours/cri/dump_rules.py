@@ -1,7 +1,7 @@
 """Which CRI methods a dump shows, and how much of them: CRI Resource Manager's rules, in both of their grammars.
 
 The final one (its pkg/dump/flags.go, v0.9) is `[level:]method[,...]`; the historic one (pkg/dump/dump.go of 2019) has
-the words `reset`, `enable`, `on`, `disable`, `off` between. docs/dump.md says what they mean. They differ in what
+the words `reset`, `enable`, `on`, `disable`, `off` between. docs/relay.md says what they mean. They differ in what
 decides: a name at once and `*` like an expression in the final grammar; a name, then `*`, then expressions in the
 historic one. Of several expressions the last that matches anywhere in a name decides.
 

@@ -15,7 +15,7 @@ _WRAP = 2**64
 def parse(data: bytes, *, suffix: str = "") -> dict[str, int]:
     """Values by resource; `max` is left out. `suffix` (`.max` for events) is cut from each name.
 
-    A value at or above 2**63 is a counter that went below zero (TDX; docs/keys-rules.md, K5) and is returned negative.
+    A value at or above 2**63 is a counter that went below zero (TDX; features/keys, K5) and is returned negative.
     """
     values: dict[str, int] = {}
     for line in _text(data).splitlines():

@@ -24,7 +24,7 @@ _MAX_NAME = 1024
 _MAX_PID = 2**22
 MEND_BUNDLE = "See who else changes the bundle: another hook, or a wrapper of the runtime"
 """The remedy where a runtime would not have written what is there."""
-_MEND_STATE = "Install the hook as docs/hook.md says, so that an OCI runtime gives it the container's state on stdin"
+_MEND_STATE = "Install the hook as docs/relay.md says, so that an OCI runtime gives it the container's state on stdin"
 
 _CRIO_ID = "io.kubernetes.cri-o.ContainerID"
 _CONTAINERD = (

@@ -1,6 +1,6 @@
 """Kubelet's checkpoint of devices: which pod has which ids of a device plugin, and which ids are registered.
 
-The file is kubelet's own (docs/keys-rules.md, L4) and has no version: unknown fields are passed over, null and absent
+The file is kubelet's own (features/keys, L4) and has no version: unknown fields are passed over, null and absent
 are the same, and ids may be a list (kubelet 1.19 and older) or a table by NUMA node.
 
 Promises: only what concerns the asked-for resources is kept. `AllocResp`, the plugin's answer with environment and

@@ -2,7 +2,7 @@
 
 NFD's master merges all objects that bear a node's name in the label `nfd.node.kubernetes.io/node-name`: those of its
 own namespace first, then by the object's name, then by namespace; of an attribute the last one counts
-(docs/keys-rules.md, N2). Kata's unmodified rule puts `@cpu.security.tdx.total_keys` on the node, so an object of ours
+(features/keys, N2). Kata's unmodified rule puts `@cpu.security.tdx.total_keys` on the node, so an object of ours
 that says the same attribute and sorts last sets that number.
 
 Must not: do I/O, or know what a number should be.

@@ -63,7 +63,7 @@ def ours(facts: ApiFacts) -> Iterator[Finding]:
             f"the ConfigMap {place}, which the bindings of {' and '.join(policies)} name, is not there: in their "
             "namespaces the API server makes no pod, not even one without EPC"
         )
-        remedy = "Apply deploy/policies/parameters.yaml, or delete these bindings (docs/policies.md)."
+        remedy = "Apply deploy/policies/parameters.yaml, or delete these bindings (docs/webhook.md)."
         yield Finding("policies-no-parameters", WARNING, what, facts.where, remedy)
 
 

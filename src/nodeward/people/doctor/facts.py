@@ -114,6 +114,8 @@ class DaemonFacts:
     """As `settings_faults`, of the policy object that means this node."""
     no_zones: str = ""
     """Why this node's NodeResourceTopology object is not as the settings want it."""
+    second: str = ""
+    """Another daemon that waits for the end of this one."""
     no_epc: str = ""
     """Why `sgx.intel.com/epc` in the node's status is not."""
 

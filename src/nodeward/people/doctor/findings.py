@@ -60,7 +60,7 @@ _MOUNT_MISC = (
     "are in the cgroup v2 tree."
 )
 _NO_MISC = "Boot a kernel with CONFIG_CGROUP_MISC=y: this one does not name the controller in /proc/cgroups."
-_BY_HOOK = "do without NRI: set nri.enabled to false and install the OCI hook (docs/hook.md)"
+_BY_HOOK = "do without NRI: set nri.enabled to false and install the OCI hook (docs/relay.md)"
 _JOINS_MISC = (1, 1, 6)
 """runc of this version and newer puts a container's processes into the misc hierarchy of cgroup v1."""
 
@@ -370,7 +370,7 @@ def _hook(facts: HookFacts) -> Iterator[Finding]:
         yield Finding("hook-not-read", WARNING, what, ", ".join(facts.unread_in), remedy)
     elif facts.wanted and not where:
         what = "hook.enabled is true, but the OCI hook is in no file of hooks.d, CDI or containerd's base specs"
-        yield Finding("hook-not-installed", WARNING, what, "hook.enabled", "Install it as docs/hook.md says.")
+        yield Finding("hook-not-installed", WARNING, what, "hook.enabled", "Install it as docs/relay.md says.")
     if facts.wanted and not facts.socket_there:
         what = "the socket that the OCI hook asks is not there: it goes by what the daemon left, and annotations"
         remedy = "Start nodeward node with hook.enabled, or correct hook.folder."
@@ -440,6 +440,10 @@ def _daemon(facts: DaemonFacts) -> Iterator[Finding]:
     if facts.not_ready:
         what = f"nodeward node is not ready: {', '.join(facts.not_ready)}"
         yield Finding("daemon-not-ready", WARNING, what, facts.where, "See nodeward status --ready.")
+    if facts.second:
+        what = f"a second daemon waits on this node, and decides nothing until this one ends: {facts.second}"
+        remedy = "Two nodeGroups of the chart, or a unit and a DaemonSet, select this node: change one nodeSelector."
+        yield Finding("daemon-second", WARNING, what, facts.where, remedy)
     if facts.no_metrics:
         what = f"nodeward node serves no metrics: {facts.no_metrics}"
         remedy = "The daemon tries that address again by itself; it takes another metrics.listen at its next start."
@@ -459,5 +463,5 @@ def _daemon(facts: DaemonFacts) -> Iterator[Finding]:
         yield Finding("daemon-topology-object", WARNING, what, facts.where, remedy)
     if facts.no_epc:
         what = f"sgx.intel.com/epc in this node's status is not what there is: {facts.no_epc}"
-        remedy = "See docs/sgx-devices.md: deploy/node/node-epc.yaml has the rights, and one program alone writes it."
+        remedy = "See docs/claims.md: deploy/node/node-epc.yaml has the rights, and one program alone writes it."
         yield Finding("daemon-node-epc", WARNING, what, facts.where, remedy)

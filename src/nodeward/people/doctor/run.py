@@ -221,6 +221,7 @@ def _daemon(where: str, view: NodeView | None) -> DaemonFacts:
         view.lines.state in ("on", "unverified"),
         paths_of(view.settings.policy_object_faults),
         _unready(view, "topology-object"),
+        view.waiting,
         _unready(view, "node-epc"),
     )
 

@@ -2,7 +2,7 @@
 
 It runs in the relay's loop, while the relayed bytes wait, so it keeps a reference to a short message and copies a long
 one once, after these, to memory that the writer shares; the writer hears of it some milliseconds later, so that no call
-wakes it. The relay waits for no disk (docs/dump.md): what finds no room is left out, counted and told of in the file.
+wakes it. The relay waits for no disk (docs/relay.md): what finds no room is left out, counted and told of in the file.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A CRI call as lines of a dump, in CRI Resource Manager's format (pkg/dump/dump.go); docs/dump.md shows it.
+"""A CRI call as lines of a dump, in CRI Resource Manager's format (pkg/dump/dump.go); docs/relay.md shows it.
 
 `#7` stands where that format has room for a client's name: it numbers the calls, so that a reply finds its request.
 Fields are in the order of their names, as upstream's YAML has them. What may be secret (`_BLANKED` and what follows it,

@@ -45,8 +45,8 @@ USUAL = {1: "/sys/fs/cgroup/misc", 2: "/sys/fs/cgroup"}
 """Where the tree with the misc controller mostly is, by the version of cgroups; else the mount table tells."""
 USAGE = """usage: nodeward-oci-hook [--on-error pass|refuse] [--folder DIR]
 
-An OCI runtime runs this as a createRuntime hook, with the container's state on stdin; docs/hook.md tells how to install
-it. Exit code 0 starts the container.
+An OCI runtime runs this as a createRuntime hook, with the container's state on stdin; docs/relay.md says how to
+install it. Exit code 0 starts the container.
 
   --on-error  what a failure means where neither the daemon nor its files say it   [default: pass]
   --folder    the daemon's hook.folder: its socket and what it left for the pods   [default: /run/nodeward]
@@ -390,7 +390,7 @@ def _config(files: HostFiles, bundle: str) -> oci.Bundle:
         why = os.strerror(error.errno or 0)
         raise HookError(
             f"the state's bundle {bundle} has no config.json that can be read: {why}. The hook must run as root, where "
-            "the runtime's files are seen: install it as docs/hook.md says"
+            "the runtime's files are seen: install it as docs/relay.md says"
         ) from error
 
 

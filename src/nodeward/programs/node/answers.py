@@ -16,6 +16,7 @@ from nodeward.features.root import State
 from nodeward.features.wiring import Command, Withdraw
 from nodeward.host.clock import Clock
 from nodeward.host.lanes import ThreadLane
+from nodeward.host.process import waiting
 from nodeward.host.record_writer import RecordWriter
 from nodeward.host.watchdog import Watchdog
 from nodeward.people.decisions import Latest
@@ -64,6 +65,7 @@ class DaemonParts:
     held: HeldRows
     node: str
     """Its name in the API server."""
+    run_dir: str
     heard_ns: Callable[[], int]
     """When the API server last said anything about pods, 0 for never."""
 
@@ -80,6 +82,7 @@ class DaemonParts:
         relay, relay_fault, relay_missing = self.relay.view, self.relay.fault, self.relay.missing
         lines, wall_ns, held = self.oci.row, self.clock.wall_ns(), self.held
         sizing, gate_calls, guard, node = held.sizing(), held.gate(), held.guard(), self.node
+        other = waiting(self.run_dir, "node")
 
         def draw(pace: Pace) -> NodeView:
             shown = node_view(state, now_ns, counters, pace)
@@ -101,6 +104,7 @@ class DaemonParts:
                 gate_calls=gate_calls,
                 vm_guard=guard,
                 node=node,
+                waiting=other,
             )
             return replace(whole, verdict=verdict(whole))
 

@@ -115,6 +115,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     parts = DaemonParts(
         *(inside, recorder, (*threads, *counting), readiness, watchdog, health, clock, calls, relay, oci, held),
         node_name,
+        settings.run_dir,
         lambda: pods.heard_ns,
     )
     devices = pod_devices.PodDevices(settings, files, inside.core, clock)

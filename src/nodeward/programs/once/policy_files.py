@@ -40,7 +40,7 @@ _STATIC_POOLS: Mapping[str, str] = {
     "taintNode": _OF_AGENT,
 }
 _OTHERS: Mapping[str, Mapping[str, str]] = {
-    "static-plus": {"Active": "containers of kube-system stay on the reserved CPUs: docs/policies-cpus.md"},
+    "static-plus": {"Active": "containers of kube-system stay on the reserved CPUs: docs/cpus.md"},
     "dynamic-pools": {"Active": "use is measured every ten seconds, and no container waits for it"},
     "static-pools": _STATIC_POOLS,
     "balloons": _BALLOONS,
@@ -50,7 +50,7 @@ _AMOUNTS = ("availableresources", "reservedresources", "available", "reserved")
 _PLACED = "after a change each container keeps the CPUs that it may keep; a resize in place grows or shrinks its pool"
 _MODULE = "is no part of the policy, and Nodeward does not do it yet, or has settings of its own for it"
 _RELAYED: Mapping[str, str] = {
-    "dump": "is no part of the policy: the relay takes its rules (docs/relay.md, of a ConfigMap docs/agent.md)",
+    "dump": "is no part of the policy: the relay takes its rules (docs/relay.md, of a ConfigMap docs/relay.md)",
     "logger": "is no part of the policy: the relay takes the level from a file, and nothing from a ConfigMap",
 }
 """Modules beside the policy that the relay takes in part."""

@@ -15,7 +15,7 @@ from nodeward.features.cpus.values import Ask, Denied, Ground, Pools
 from tests.unit.features.cpus.build import create, given, told
 from tests.unit.features.cpus.machines import W, machine
 
-PAGE = (Path(__file__).parents[4] / "docs" / "policies-cpus.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs" / "cpus.md").read_text()
 HEAD = """
 from dataclasses import replace
 from nodeward.features.cpus.amounts import universe

@@ -348,8 +348,8 @@ def test_two_vms_in_one_pods_cgroup_are_counted_together_and_both_are_named() ->
 
     assert both.sandboxes is not None
     lines = "\n".join(table.sandboxes(both.sandboxes))
-    sum_ = "limit 512Mi - VM 256Mi - overhead 80Mi (measured) - 336Mi of the VM of s-B in the same pod"
-    assert f"shop/pod-A (s-A): {sum_} = 160Mi too little: will be killed at 96Mi of guest memory" in lines
+    sum_ = "VM 256Mi + overhead 80Mi (measured) + 336Mi of the VM of s-B in the same pod"
+    assert f"shop/pod-A (s-A): {sum_} exceed the limit 512Mi by 160Mi: will be killed at 96Mi of guest memory" in lines
     assert "shop/pod-A (s-B): " in lines
     assert "In the same pod's cgroup: the VM of s-B." in "\n".join(explain(both, "shop/pod-A") or ())
     assert [row.memory for row in both.sandboxes.rows] == [100 * MI] * 2, "nothing is counted twice"

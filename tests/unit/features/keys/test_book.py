@@ -61,9 +61,7 @@ def test_free_is_what_the_kernel_has_less_what_is_held_promised_foreign_and_in_r
     found = row(told(*vms, pod("kata", overhead=True), sample(6, a=1, b=1, c=1, kata=1)))
 
     assert (found.used, found.entitled, found.charged, found.foreign, found.free) == (6, 5, 4, 2, 8)
-    assert found.sentence == (
-        "8 free: 16 there are, less 5 that pods hold or were promised, 2 in foreign use and 1 in reserve."
-    )
+    assert found.sentence == ("8 of 16 free (pods 5, outside 2, reserve 1).")
     assert [(one.pod, one.entitled, one.charged) for one in found.holders] == [
         ("pod-a", 1, 1),
         ("pod-b", 1, 1),

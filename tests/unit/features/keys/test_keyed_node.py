@@ -194,7 +194,7 @@ def test_a_new_misc_resource_is_offered_counted_and_shown_by_its_row_alone(tmp_p
         (row,) = key_rows(node.core.state, node.clock.now_ns())
         assert (row.key, row.capacity, row.used, row.charged, row.foreign) == ("qux_slots", KEYS, 2, 1, 1)
         said = "\n".join(lines(row))
-        assert f"qux_slots ({QUX}): 14 free: 16 there are, less 1 that pods hold or were promised, 1 in foreign" in said
+        assert f"qux_slots ({QUX}): 14 of 16 free (pods 1, outside 1" in said
         assert f"{VM}: holds 1 (a machine outside of Kubernetes)" in said
 
     play(story, load(str(file), {}).keys)

@@ -77,7 +77,7 @@ def test_the_id_of_a_pod_that_kubelet_has_forgotten_is_withheld_and_counted_once
     node.sample()
     (row,) = key_rows(node.state, node.at_ns)
     assert (node.listed, row.ids[0].state) == ([(ID[0], False)], "draining")
-    assert "less 1 that pods hold" in row.sentence
+    assert "(pods 1," in row.sentence
     node.charged, node.root = {}, 0
     assert node.settle().listed == [(ID[0], True)]
     node.views(2)

@@ -397,7 +397,11 @@ HAPPENED = {
         ("shop/c",),
         "1 create(s) or update(s) of containers were refused (shop/c), the last: ",
     ),
-    "late-starts": (late_start, ("shop/c",), "1 program(s) started, or were refused, while others were on their CPUs"),
+    "late-starts": (
+        late_start,
+        ("shop/c",),
+        "1 start(s) were late or refused: other containers were still on their CPUs",
+    ),
     "drift": (
         drifted_cpus,
         ("shop/a",),

@@ -336,7 +336,7 @@ def test_what_an_annotation_leaves_open_is_denied_where_a_setting_asks_for_it(
 
 def test_a_counted_tee_key_is_not_a_limit() -> None:
     """Given a VM that was promised a TEE key and EPC, then only EPC, which the limits speak of, is limited: the kernel
-    takes a refused TDX charge back twice (docs/keys-rules.md, K5)."""
+    takes a refused TDX charge back twice (features/keys, K5)."""
     spec = pod_spec("a", ContainerSpec("vm", declared={EPC: 4096, "tdx": 1}))
     assert promise(spec, {}, "vm", RULE).values == {EPC: 4096}
     bare = pod_spec("a", ContainerSpec("vm", declared={"tdx": 1}))

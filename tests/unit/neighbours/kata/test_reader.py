@@ -400,7 +400,7 @@ def test_a_vm_on_huge_pages_is_judged_by_hugetlb_and_not_by_memory(tmp_path: Pat
         host.write(f"{huge}{POD}/hugetlb.{size}.{limit}", f"{has}\n")
     assert "huge pages 64Mi - VM 64Mi = 0 left: fits" in fit(host)
     host.write(f"{huge}{POD}/hugetlb.2MB.{limit}", f"{32 * MIB}\n")
-    assert "huge pages 32Mi - VM 64Mi = 32Mi too little: will be killed at 32Mi of guest memory" in fit(host)
+    assert "VM 64Mi exceeds the limit of huge pages 32Mi by 32Mi: will be killed at 32Mi of guest memory" in fit(host)
     host.write(f"{huge}{POD}/hugetlb.2MB.{limit}", "garbage\n")
     assert "unknown: the pod's limit of huge pages (hugetlb) is not known" in fit(host)
 

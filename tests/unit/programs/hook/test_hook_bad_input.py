@@ -46,7 +46,7 @@ MEND = "See who else changes the bundle"
 )
 def test_a_bad_state_is_refused_with_a_clear_error(stdin: bytes, says: str) -> None:
     outcome = HookRig().run(stdin=stdin)
-    assert (outcome.code, says in outcome.said, "docs/hook.md" in outcome.said) == (1, True, True), outcome.said
+    assert (outcome.code, says in outcome.said, "docs/relay.md" in outcome.said) == (1, True, True), outcome.said
 
 
 def nobody_is_limited(rig: HookRig, *says: str) -> None:
@@ -111,7 +111,7 @@ def test_a_process_without_a_cgroup_of_its_own_gets_nothing(path: str, named: st
         pytest.param(b'{"ociVersion":"1","linux":[]}', "cgroupsPath is no text", MEND, id="list as linux"),
         pytest.param(b'{"ociVersion":"1","annotations":{"a":1}}', "annotations is no table of texts", MEND, id="notes"),
         pytest.param(b'{"some":"file"}', "no ociVersion", MEND, id="another file"),
-        pytest.param(b" " * (oci.MAX_CONFIG + 1), "File too large", "docs/hook.md", id="huge"),
+        pytest.param(b" " * (oci.MAX_CONFIG + 1), "File too large", "docs/relay.md", id="huge"),
     ],
 )
 def test_a_bad_bundle_is_refused_with_a_clear_error(content: bytes, says: str, remedy: str) -> None:

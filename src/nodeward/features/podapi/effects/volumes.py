@@ -64,7 +64,7 @@ PATH_RULE: Final = f"path must be a clean absolute path of at most {_MOST_PATH} 
 _AT_ONCE = 8
 UNSEEN: Final = (
     "the daemon sees nothing at its path on the host; name the mount's source there, and give a daemon in a container "
-    "the host's process ids (docs/volumes.md)"
+    "the host's process ids (docs/pods.md)"
 )
 SPEC: Final = "the pod's spec and the claims of volumes"
 FILE: Final = StateFile("volume-claims.json", dict[str, VolumeHold], "volume-claims", 8 * MIB)

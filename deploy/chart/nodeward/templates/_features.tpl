@@ -1,0 +1,106 @@
+{{- /* A feature's switch as a word: YAML reads a plain off or on as false or true. */ -}}
+{{- define "nodeward.word" -}}
+{{- if kindIs "bool" . -}}{{- ternary "on" "off" . -}}{{- else -}}{{- . -}}{{- end -}}
+{{- end -}}
+
+{{- /* The switches as words, none above `mode`, which also turns off what only ever acts. JSON. */ -}}
+{{- define "nodeward.features" -}}
+{{- $ranks := dict "off" 0 "observe" 1 "on" 1 "enforce" 2 -}}
+{{- $most := include "nodeward.word" .mode -}}
+{{- $capped := dict -}}
+{{- range $name, $value := .features -}}
+{{- $word := include "nodeward.word" $value -}}
+{{- if and (has $name (list "devices" "nodeEpc" "topologyObjects")) (ne $most "enforce") -}}{{- $word = "off" -}}{{- end -}}
+{{- if lt (get $ranks $most) (get $ranks $word | default 0) -}}{{- $word = $most -}}{{- end -}}
+{{- $_ := set $capped $name $word -}}
+{{- end -}}
+{{- range list (list "keyClaims" "keys") (list "epcClaims" "limits") (list "quotes" "keys") -}}
+{{- $own := index . 0 -}}{{- $below := index . 1 -}}
+{{- if lt (get $ranks (get $capped $below)) (get $ranks (get $capped $own)) -}}
+{{- fail (printf "%s: features.%s is %s and features.%s is %s: set %s to %s too" $.name $own (get $capped $own) $below (get $capped $below) $below (get $capped $own)) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq $capped.nodeEpc "on") (eq $capped.epcClaims "enforce") -}}
+{{- fail (printf "%s: features.nodeEpc is on and features.epcClaims is enforce: EPC would be offered twice; set one to off" .name) -}}
+{{- end -}}
+{{- toJson $capped -}}
+{{- end -}}
+
+{{- /* The settings file of nodes with these features. YAML. */ -}}
+{{- define "nodeward.settings" -}}
+{{- $settings := deepCopy .settings -}}
+{{- $paths := dict "limits" "limits.mode" "cpus" "cpus.mode" "keys" "keys.mode" "keyClaims" "keys.dra.mode" "epcClaims" "limits.dra.mode" -}}
+{{- $paths = merge $paths (dict "devices" "limits.devices" "nodeEpc" "limits.node_epc") -}}
+{{- $paths = merge $paths (dict "sandboxes" "sandboxes.mode" "sizing" "sizing.mode" "gate" "gate.mode" "podApi" "podapi.enabled") -}}
+{{- $paths = merge $paths (dict "policyObjects" "policy_objects.enabled" "topologyObjects" "topology_objects.enabled") -}}
+{{- range $name, $word := omit .features "quotes" -}}
+{{- if or (ne $word "off") (has $name (list "limits" "cpus")) -}}
+{{- $value := $word -}}
+{{- if eq $word "on" -}}{{- $value = true -}}{{- end -}}
+{{- include "nodeward.set" (dict "in" $settings "path" (get $paths $name | splitList ".") "value" $value) -}}
+{{- end -}}
+{{- end -}}
+{{- if ne .kubeletRoot "/var/lib/kubelet" -}}
+{{- include "nodeward.set" (dict "in" $settings "path" (list "keys" "kubelet_root") "value" .kubeletRoot) -}}
+{{- end -}}
+{{- toYaml $settings -}}
+{{- end -}}
+
+{{- define "nodeward.set" -}}
+{{- $at := .in -}}
+{{- range initial .path -}}
+{{- if not (get $at .) -}}{{- $_ := set $at . dict -}}{{- end -}}
+{{- $at = get $at . -}}
+{{- end -}}
+{{- $_ := set $at (last .path) .value -}}
+{{- end -}}
+
+{{- /* The DaemonSets: one for each node group, or one for all nodes. Each has its features and its part. JSON list. */ -}}
+{{- define "nodeward.groups" -}}
+{{- $groups := list -}}
+{{- $names := list -}}
+{{- range .Values.nodeGroups | default (list dict) -}}
+{{- if and .name (has .name $names) -}}{{- fail (printf "nodeGroups: two groups are named %s" .name) -}}{{- end -}}
+{{- $names = append $names .name -}}
+{{- $name := ternary (printf "nodeGroups %s" .name) "values" (hasKey . "name") -}}
+{{- $switches := mergeOverwrite (deepCopy $.Values.features) (.features | default dict) -}}
+{{- $features := include "nodeward.features" (dict "name" $name "mode" $.Values.mode "features" $switches) | fromJson -}}
+{{- $settings := mergeOverwrite (deepCopy $.Values.node.settings) (.settings | default dict) -}}
+{{- $file := include "nodeward.settings" (dict "settings" $settings "features" $features "kubeletRoot" $.Values.node.kubeletRoot) | fromYaml -}}
+{{- $pod := mergeOverwrite (deepCopy $.Values.node.pod) (.pod | default dict) -}}
+{{- with .nodeSelector -}}{{- $_ := set $pod "nodeSelector" (mergeOverwrite ($pod.nodeSelector | default dict) .) -}}{{- end -}}
+{{- $args := list -}}
+{{- if ne $features.quotes "off" -}}{{- /* the flag keeps what else the table keys.kinds ships with */ -}}
+{{- $args = list "--set" (printf "keys.kinds.tdx.attestation=%s" $features.quotes) -}}
+{{- end -}}
+{{- $part := merge (dict "settings" $file "pod" $pod "args" $args) (deepCopy (omit $.Values.node "settings" "pod")) -}}
+{{- $groups = append $groups (dict "group" (.name | default "") "features" $features "part" $part) -}}
+{{- end -}}
+{{- toJson $groups -}}
+{{- end -}}
+
+{{- /* The folders of the host that a group's features need, as patches of the DaemonSet. */ -}}
+{{- define "nodeward.patches" -}}
+{{- $patches := list -}}
+{{- if without (list .keys .devices .epcClaims) "off" -}}{{- $patches = append $patches "keys" -}}{{- end -}}
+{{- if or (ne .keyClaims "off") (ne .epcClaims "off") -}}{{- $patches = append $patches "dra" -}}{{- end -}}
+{{- if ne .devices "off" -}}{{- $patches = append $patches "sgx-devices" -}}{{- end -}}
+{{- if ne .sandboxes "off" -}}{{- $patches = append $patches "sandboxes" -}}{{- end -}}
+{{- if ne .quotes "off" -}}{{- $patches = append $patches "quotes" -}}{{- end -}}
+{{- toJson $patches -}}
+{{- end -}}
+
+{{- /* The rights that a group's features need of the API server. */ -}}
+{{- define "nodeward.rights" -}}
+{{- $rights := list -}}
+{{- $from := list -}}
+{{- range $kind := (.part.settings.keys | default dict).kinds | default dict -}}
+{{- $from = append $from ($kind.capacity_from | default "") -}}
+{{- end -}}
+{{- if or (eq .features.keys "enforce") (and (eq .features.keys "observe") (has "nfd" $from)) -}}{{- $rights = append $rights "nfd" -}}{{- end -}}
+{{- if or (ne .features.keyClaims "off") (ne .features.epcClaims "off") -}}{{- $rights = concat $rights (list "claims" "device-classes") -}}{{- end -}}
+{{- if ne .features.nodeEpc "off" -}}{{- $rights = append $rights "node-epc" -}}{{- end -}}
+{{- if ne .features.policyObjects "off" -}}{{- $rights = append $rights "policy-objects" -}}{{- end -}}
+{{- if ne .features.topologyObjects "off" -}}{{- $rights = append $rights "topology-objects" -}}{{- end -}}
+{{- toJson $rights -}}
+{{- end -}}

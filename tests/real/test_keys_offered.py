@@ -111,7 +111,7 @@ class Offered:
         for pod in pods:
             self.pods.delete(pod)
         self.uses(KEYS, 0)
-        until(lambda: self.shown().startswith(f"tdx ({TDX}): {KEYS} free"), "every key is free again")
+        until(lambda: self.shown().startswith(f"tdx ({TDX}): {KEYS} of {KEYS} free"), "every key is free again")
         self.has(KEYS, KEYS)
 
 
@@ -205,7 +205,7 @@ def test_a_key_stays_promised_when_kubelet_has_forgotten_whose_it_is(here: Offer
     with pods.relisted(TDX, (KEYS, 2)):
         pods.restart(forgets=True)
         until(lambda: here.node.nodeward.log().count("plugin=serving") > served, "it is registered again")
-    until(lambda: here.shown().startswith(f"tdx ({TDX}): 1 free"), "what kubelet has forgotten is promised once")
+    until(lambda: here.shown().startswith(f"tdx ({TDX}): 1 of"), "what kubelet has forgotten is promised once")
     until(lambda: "1 more published to kubelet" in here.shown(), "the free one is published")
     here.runs("second")
     pods.create("third", TDX)

@@ -320,7 +320,7 @@ def _vms(view: SandboxesView) -> Iterator[Condition]:
         (Fit.TIGHT, "vm-tight", "close to the memory limit"),
     ):
         if rows := [row.name for row in view.rows if row.fit.fit == fit.value]:
-            yield _of(code, f"The VM{'s' if len(set(rows)) > 1 else ''} of {_pods(rows)} {words}", rows)
+            yield _of(code, f"The VM{'s' if len(dict.fromkeys(rows)) > 1 else ''} of {_pods(rows)} {words}", rows)
     strayed = [row.name for row in view.rows if any(drift.is_fault for drift in row.drifts)]
     if strayed:
         yield _of("vm-drift", f"Processes of {_named(strayed)} are in another cgroup than they should be", strayed)

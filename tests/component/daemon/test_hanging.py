@@ -133,7 +133,7 @@ async def test_keys_are_counted_though_the_lane_of_the_limits_can_do_nothing(tmp
             node.kernel.make_cgroup(f"{ROOT}{VM}")
             node.kernel.write(f"{ROOT}/machine.slice/cgroup.subtree_control", b"+misc")
             node.kernel.charge(f"{ROOT}{VM}", EPC, 7)
-        await until_keys(node, "7 in foreign use")
+        await until_keys(node, "outside 7")
         health = await node.health()
         assert (health["lane_cgroup_hung"], health["lane_keys_hung"]) == (2, 0)
         for one in held:

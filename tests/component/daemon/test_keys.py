@@ -90,7 +90,7 @@ async def test_without_an_api_server_kubelet_itself_tells_what_pods_ask_for(tmp_
     async with rig(tmp_path, change=changed(keys=keys)) as node:
         with node.files.lock:
             node.kernel.set_capacity("tdx", 4)
-        assert "shop/kata: promised 1" in await until_keys(node, "3 free: 4 there are")
+        assert "shop/kata: promised 1" in await until_keys(node, "3 of 4 free")
     await views.stop()
 
 
@@ -104,7 +104,7 @@ async def test_a_foreign_machine_is_seen_and_named_beside_the_pods_and_goes_agai
             node.kernel.charge(f"{ROOT}{path}/{node.made['a'][1]}", EPC, 1000)
             node.kernel.charge(f"{ROOT}{VM}", EPC, 7)
 
-        said = await until_keys(node, "7 in foreign use")
+        said = await until_keys(node, "outside 7")
 
         assert "default/pod-a: promised 4096, holds 1000" in said
         assert f"{VM}: holds 7 (a machine outside of Kubernetes)" in said
@@ -113,7 +113,7 @@ async def test_a_foreign_machine_is_seen_and_named_beside_the_pods_and_goes_agai
 
         with node.files.lock:
             node.kernel.uncharge(f"{ROOT}{VM}", EPC, 7)
-        assert VM not in await until_keys(node, " 0 in foreign use")
+        assert VM not in await until_keys(node, "outside 0")
         assert '"key":"tdx"' in await keys(node, "-o", "json")
 
 
@@ -124,7 +124,7 @@ async def test_how_many_keys_there_are_is_followed_while_the_daemon_runs(tmp_pat
         for amount in (509, 99):
             with node.files.lock:
                 node.kernel.set_capacity("sev_es", amount)
-            await until_keys(node, f"{amount} free: {amount} there are")
+            await until_keys(node, f"{amount} of {amount} free")
         with node.files.lock:
             node.kernel.set_capacity("sev_es", 0)
         await until_keys(node, "this kernel has no such keys")
@@ -142,8 +142,8 @@ async def test_a_machine_counts_once_though_nothing_but_cgroups_tells_of_pods(tm
             node.kernel.charge(cgroup, EPC, 4096)
 
         said = await until_keys(node, "default/pod-a: promised 4096, holds 4096")
-        assert f"{(1 << 30) - 5 * 4096} free" in said
-        assert " 0 in foreign use" in said
+        assert f"{(1 << 30) - 5 * 4096} of {1 << 30} free" in said
+        assert "outside 0" in said
 
         with node.files.lock:
             node.kernel.uncharge(cgroup, EPC, 4096)

@@ -14,6 +14,7 @@ import click
 
 from nodeward.cli import exits
 from nodeward.cli.flags import namespaces, output_option, pods, print_data
+from nodeward.core.conditions import CODES
 from nodeward.people import client
 
 if TYPE_CHECKING:
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
 
 STATES = (
     *("drift", "outside", "stale", "controller-off", "unsupported", "pending", "unknown"),
-    *("enforced", "relayed", "counted", "unmanaged"),
+    *("enforced", "relayed", "counted", "unmanaged", "no limit", "observed", "pinned"),
+    *CODES,
 )
+"""What the column STATE can have, but a VM's verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,8 @@ class _Asked:
         from nodeward.people.verdict import verdict
 
         first = (view.verdict or verdict(view)).pods
-        return replace(view, rows=chosen(view.rows, self.namespace, self.states, self.pod, first))
+        rows = chosen(view.rows, self.namespace, self.states, self.pod, first, self.pods(view))
+        return replace(view, rows=rows)
 
     def pods(self, view: "NodeView") -> "tuple[PodRow, ...]":
         """The pods of the whole picture that are asked for."""
@@ -64,7 +68,12 @@ class _Asked:
 @click.argument("pod", required=False, metavar="[POD]", shell_complete=pods)
 @click.option("-n", "--namespace", help="Only pods of this namespace.", shell_complete=namespaces)
 @click.option(
-    "--state", "states", multiple=True, type=click.Choice(STATES), help="Only cgroups in this state; repeatable."
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(STATES),
+    metavar="STATE",
+    help="Only pods with this in the column STATE; repeatable.",
 )
 @click.option("--socket", help="The daemon's socket.  [default: /run/nodeward/nodeward.sock]")
 @output_option("wide")

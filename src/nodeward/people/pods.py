@@ -61,6 +61,10 @@ class PodRow:
         """NAMESPACE/POD; the UID alone of a pod of which nothing else is known."""
         return f"{self.namespace}/{self.pod}" if self.namespace else self.pod
 
+    def has_state(self, words: Collection[str]) -> bool:
+        """Whether one of these words is in `state`."""
+        return any(word in words for word in self.state.split(", "))
+
 
 def columns(rows: Iterable[PodRow]) -> tuple[str, ...]:
     """The columns that some row has, in order."""
@@ -252,14 +256,14 @@ def _tone(row: SandboxRow) -> str:
 def chosen_pods(
     view: NodeView, namespace: str | None = None, states: Collection[str] = (), pod: str | None = None
 ) -> tuple[PodRow, ...]:
-    """The pods of a namespace, with a cgroup in one of these states, of a name (POD, or NAMESPACE/POD)."""
+    """The pods of a namespace, with one of these states in their row or in a cgroup, of a name (POD, NAMESPACE/POD)."""
     left = dict.fromkeys(pod_name(row) for row in view.rows if row.state in states)
     return tuple(
         row
         for row in pod_rows(view)
         if (namespace is None or row.namespace == namespace)
         and (pod is None or pod in (row.pod, row.name))
-        and (not states or row.name in left)
+        and (not states or row.name in left or row.has_state(states))
     )
 
 
@@ -290,14 +294,17 @@ def chosen(
     states: Iterable[str] = (),
     pod: str | None = None,
     first: Collection[str] = (),
+    pods: Iterable[PodRow] = (),
 ) -> tuple[CgroupRow, ...]:
-    """The rows of a namespace, of these states, of a pod (its name, or NAMESPACE/POD), in the order for people."""
+    """The rows of a namespace, of these states, of a pod (its name, or NAMESPACE/POD), in the order for people. All rows
+    of those of `pods` that have such a state as a whole."""
     wanted = tuple(states)
+    whole = dict.fromkeys(row.name for row in pods if row.has_state(wanted))
     rows = (
         row
         for row in rows
         if (namespace is None or row.namespace == namespace)
-        and (not wanted or row.state in wanted)
+        and (not wanted or row.state in wanted or pod_name(row) in whole)
         and (pod is None or pod in (row.pod, pod_name(row)))
     )
     return ordered(rows, first)

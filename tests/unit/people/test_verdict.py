@@ -14,7 +14,7 @@ from nodeward.features.gate.rows import GatedRow, GatesView
 from nodeward.features.keys.rows import KeyRow
 from nodeward.features.limits.rows import CgroupRow, ResourceRow
 from nodeward.features.sandboxes.rows import DriftRow, FitRow, SandboxesView, SandboxRow
-from nodeward.people.pods import chosen, natural, ordered
+from nodeward.people.pods import PodRow, chosen, natural, ordered
 from nodeward.people.rows import ComponentRow, NodeView
 from nodeward.people.verdict import happened, verdict
 from nodeward.settings.rows import SettingsRow
@@ -144,12 +144,20 @@ ROWS = (row("web-10"), row("web-10", "b"), row("web-2"), row("db", namespace="da
         pytest.param({}, ["web-3", "db", "web-2", "web-10", "web-10"], id="all: unhealthy first, then natural order"),
         pytest.param({"namespace": "data"}, ["db"], id="a namespace"),
         pytest.param({"states": ("drift",)}, ["web-3"], id="a state"),
+        pytest.param(
+            {
+                "states": ("pinned",),
+                "pods": [PodRow("shop", "web-2", "late-starts, pinned"), PodRow("data", "db", "drift")],
+            },
+            ["web-2"],
+            id="a word of the column STATE",
+        ),
         pytest.param({"pod": "web-10"}, ["web-10", "web-10"], id="a pod by its bare name"),
         pytest.param({"pod": "data/db"}, ["db"], id="a pod with its namespace"),
         pytest.param({"pod": "db", "namespace": "shop"}, [], id="none"),
     ],
 )
-def test_rows_are_chosen_and_ordered(asked: dict[str, str], pods: list[str]) -> None:
+def test_rows_are_chosen_and_ordered(asked: dict[str, Any], pods: list[str]) -> None:
     assert [one.pod for one in chosen(ROWS, **asked)] == pods
 
 

@@ -70,8 +70,8 @@ def status_of(answer: Answer, namespace: str | None, states: Sequence[str]) -> t
     if view is None:
         return Status(answer.place.node, answer.place.pod, fault, away(fault)), ()
     said = view.verdict or verdict(view)  # an older Nodeward sends none
-    part = replace(view, verdict=said, rows=chosen(view.rows, namespace, states, first=said.pods))
     pods = chosen_pods(replace(view, verdict=said), namespace, states)
+    part = replace(view, verdict=said, rows=chosen(view.rows, namespace, states, first=said.pods, pods=pods))
     return Status(answer.place.node, answer.place.pod, fault, said, part), pods
 
 

@@ -296,8 +296,8 @@ def chosen(
     first: Collection[str] = (),
     pods: Iterable[PodRow] = (),
 ) -> tuple[CgroupRow, ...]:
-    """The rows of a namespace, of these states, of a pod (its name, or NAMESPACE/POD), in the order for people. All rows
-    of those of `pods` that have such a state as a whole."""
+    """The rows of a namespace, of these states, of a pod (its name, or NAMESPACE/POD), in the order for people. Of
+    those of `pods` that have such a state as a whole, all rows."""
     wanted = tuple(states)
     whole = dict.fromkeys(row.name for row in pods if row.has_state(wanted))
     rows = (

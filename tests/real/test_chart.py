@@ -44,7 +44,7 @@ SWITCHES = (
     *(f"features.{name}=enforce" for name in ("limits", "cpus", "keys", "keyClaims", "epcClaims", "quotes")),
     *(f"features.{name}=enforce" for name in ("sandboxes", "sizing", "gate")),
     *(f"features.{name}=true" for name in ("podApi", "policyObjects", "topologyObjects")),
-    "features.devices=plugin",
+    *("features.devices=plugin", "node.quotesGroup=77"),
     *(f"{name}=true" for name in ("node.hostNetwork", "policies.enabled", "policies.kata", "agent.enabled")),
     *(f"webhook.{name}=true" for name in ("enabled", "intelResources", "noderesources")),
     "webhook.certManager=false",
@@ -194,8 +194,9 @@ nodeGroups:
     features: {keys: enforce, topologyObjects: on}
     settings: {sandboxes: {tight_percent: 10}}
     pod: {resources: {limits: {memory: 1Gi}}}
+    kubeletRoot: /data/kubelet
 podMonitor: {enabled: true, labels: {release: prometheus}}
-node: {kubeletRoot: /data/kubelet, nriDir: /run/k3s/nri}
+node: {nriDir: /run/k3s/nri}
 """
 
 
@@ -258,6 +259,20 @@ def test_the_mode_of_the_chart_caps_every_feature(helm: Helm, mode: str, most: M
     whole = load.from_tree(settings_in(made["ConfigMap", "nw/nodeward-node"]), {})
     assert modes(whole) == {most}
     assert (whole.limits.devices.value, whole.topology_objects.enabled) == ("off", False)
+    assert made.keys() == helm.rendered(*SWITCHES).keys(), "the rights stay, to take back what was written"
+
+
+def test_a_feature_that_is_removed_keeps_its_right_to_take_back_what_it_wrote(helm: Helm) -> None:
+    made = helm.rendered("features.nodeEpc=remove", "features.topologyObjects=remove", "features.keys=observe")
+    assert settings_in(made["ConfigMap", "nw/nodeward-node"]).keys() == {"cgroups", "cpus", "keys", "limits", "metrics"}
+    assert {f"/nodeward-{name}" for name in ("node-epc", "topology-objects", "nfd")} <= {name for _, name in made}
+
+
+def test_the_webhook_knows_that_devices_are_given_by_nri(helm: Helm) -> None:
+    on = ("webhook.enabled=true", "webhook.certManager=false")
+    for devices in ("nri", "plugin"):
+        made = helm.rendered(f"features.devices={devices}", *on)["ConfigMap", "nw/nodeward-webhook"]
+        assert (settings_in(made)["limits"].get("devices") == "nri") is (devices == "nri")
 
 
 def test_an_older_api_server_is_sent_no_policy(helm: Helm) -> None:
@@ -288,6 +303,12 @@ def test_lint_and_the_schema_of_today(helm: Helm) -> None:
         ("node.settings.keys.kinds.tdx.attestation=off", "value must be 'set features.quotes, not this setting'"),
         ("node.settings.podapi.enabled=true", "value must be 'set features.podApi, not this setting'"),
         ("features.keyClaims=observe", "values: features.keyClaims is observe and features.keys is off: set keys"),
+        ("features.sizing=observe", "features.sandboxes is off: set sandboxes to observe"),
+        ("features.keys=observe,features.quotes=observe", "set node.quotesGroup to the number of the group"),
+        ("features.cpus=null", "at '/features': missing property 'cpus'"),
+        ("node.settings.keys.kubelet_root=/data", "value must be 'set node.kubeletRoot, not this setting'"),
+        ("node.pod.updateStrategy.rollingUpdate.maxSurge=1", "two daemons of a node cannot run; use maxUnavailable"),
+        ("node.enabled=false,nodeGroups[0].name=a,nodeGroups[0].nodeSelector.a=b", "node.enabled is false, and"),
         ("features.nodeEpc=on,features.epcClaims=enforce,features.limits=enforce", "EPC would be offered twice"),
         ("nodeGroups[0].name=a", "missing property 'nodeSelector'"),
         ("nodeGroups[0].name=A.b,nodeGroups[0].nodeSelector.a=b", "does not match pattern"),

@@ -38,6 +38,12 @@ def print_data(value: object, output: str, *, is_one_of_many: bool = False) -> b
     return True
 
 
+def own_name() -> str:
+    """The daemon's pod, else its process: process ids mean nothing outside a pod. `status` shows it while it waits."""
+    pod = os.environ.get("POD_NAME", "")
+    return f"pod {os.environ.get('POD_NAMESPACE', '')}/{pod}" if pod else f"process {os.getpid()}"
+
+
 def set_option(example: str) -> Callable[[F], F]:
     """`--set`, given to the command as `flags`: dotted paths to texts; of a path that is given twice the last."""
     return click.option(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nodeward.cli.flags import set_option
+from nodeward.cli.flags import own_name, set_option
 
 if TYPE_CHECKING:
     from nodeward.features.settings import Settings
@@ -53,17 +53,15 @@ def command(
     files = OsFiles()
     chosen, source = _settings(files, config_path, pairs)
     folder = chosen.run_dir
-    lock = process.wait_for_lock(folder, "node", _name()) if wait else process.hold_lock(folder, "node")
+    lock, waited = (
+        process.wait_for_lock(folder, "node", own_name()) if wait else (process.hold_lock(folder, "node"), False)
+    )
+    if waited:  # the settings of then may be days old
+        chosen, source = _settings(files, config_path, pairs)
     try:
         process.run(node.run(chosen, files, SystemClock(), source), source.asked.set)
     finally:
         os.close(lock)
-
-
-def _name() -> str:
-    """What an operator looks for: the pod, whose own process ids mean nothing outside it, else the process."""
-    pod = os.environ.get("POD_NAME", "")
-    return f"pod {os.environ.get('POD_NAMESPACE', '')}/{pod}" if pod else f"process {os.getpid()}"
 
 
 def _settings(files: "HostFiles", config_path: str | None, pairs: dict[str, str]) -> "tuple[Settings, SettingsSource]":

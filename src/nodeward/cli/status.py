@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nodeward.cli import exits
-from nodeward.cli.flags import namespaces, output_option, pods, print_data
+from nodeward.cli.flags import namespaces, output_option, own_name, pods, print_data
 from nodeward.core.conditions import CODES
 from nodeward.people import client
 
@@ -132,10 +132,14 @@ def _ready(socket: str | None, output: str) -> int:
     from nodeward.people.rows import NodeView
 
     view = client.decoded(client.get("/v1/status", socket), NodeView)
-    if not print_data({"ready": view.ready, "components": view.components}, output):
+    waits = view.waiting == own_name()  # the daemon of this pod waits, and another one answers
+    ready = view.ready and not waits
+    if not print_data({"ready": ready, "components": view.components}, output):
         for row in view.components:
             print(f"{'ready    ' if row.ready else 'not ready'} {row.name}: {row.detail}")
-    return exits.GOOD if view.ready else exits.FAILED
+        if waits:
+            print("not ready daemon: another one runs on this node, and the one of this pod waits for its end")
+    return exits.GOOD if ready else exits.FAILED
 
 
 def _watch(socket: str | None, asked: _Asked, output: str, every_s: float, times: int | None) -> None:

@@ -90,14 +90,16 @@ def hold_lock(folder: str, program: str, sleep: Callable[[float], None] = time.s
     return fd
 
 
-def wait_for_lock(folder: str, program: str, name: str) -> int:
-    """As `hold_lock`, but waits until the holder ends, while `waiting` returns `name`. SIGTERM ends the process."""
+def wait_for_lock(folder: str, program: str, name: str) -> tuple[int, bool]:
+    """As `hold_lock`, but waits until the holder ends, while `waiting` returns `name`; also whether it had to. SIGTERM
+    ends the process."""
     lock_path, queue_path = (Path(folder) / f"{program}.{end}" for end in ("lock", "waits"))
     lock = _opened(lock_path)
     queue = _opened(queue_path)
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # process 1 of a container has no default action
     try:
-        if not _is_ours(lock):
+        waits = not _is_ours(lock)
+        if waits:
             log.warning("lock=waits path=%s holder=%s why='one nodeward %s a node'", lock_path, _written(lock), program)
             fcntl.flock(queue, fcntl.LOCK_EX)
             _write(queue, queue_path, name)
@@ -107,7 +109,7 @@ def wait_for_lock(folder: str, program: str, name: str) -> int:
     finally:
         signal.signal(signal.SIGTERM, before)
     os.close(queue)
-    return lock
+    return lock, waits
 
 
 def waiting(folder: str, program: str) -> str:

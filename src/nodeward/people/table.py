@@ -68,6 +68,7 @@ LEGEND_OF_PODS = ("EPC used / limit, in brackets one that is not enforced; VM wh
 TONES = {BAD: "red", ATTENTION: "yellow"}
 _GAP = 2
 _LEAST_NAME = 9
+_LEAST_CELL, _LEAST_POD = 11, 16
 MOST_SHUT = 8
 """Pods whose gate is shut, with a line each; `-o json` has all."""
 
@@ -140,8 +141,9 @@ def render(
 
 
 class PodTable:
-    """One line a pod, laid out for the width it is drawn in: names are cut first, and the last columns last. With the
-    names of nodes a first column has them; with a height, in as many lines as it leaves beneath what is `above`."""
+    """One line a pod, laid out for the width it is drawn in: the widest column is cut first, and a pod's name, whose
+    end tells it from others, last. With the names of nodes a first column has them; with a height, in as many lines as
+    it leaves beneath what is `above`."""
 
     def __init__(
         self, pods: Sequence[tuple[str, PodRow]], height: int | None = None, above: Sequence[Text] = ()
@@ -167,11 +169,16 @@ class PodTable:
         ]
         widths = [max(len(name), *(len(line[at][0]) for line in lines), 0) for at, name in enumerate(head)]
         over = sum(widths) + _GAP * (len(widths) - 1) - options.max_width
-        for at in (len(nodes), *range(len(nodes) + 1, len(head))):  # the pod's name first
-            cut = min(max(over, 0), max(widths[at] - max(_LEAST_NAME, len(head[at])), 0))
-            widths[at], over = widths[at] - cut, over - cut
-        yield _laid([(name, "") for name in head], widths)
+        name = len(nodes)
+        others = [at for at in range(len(head) - 1) if at != name]
+        for columns_, least in ((others, _LEAST_CELL), ([name], _LEAST_POD)):
+            while over > 0 and (wide := [at for at in columns_ if widths[at] > max(least, len(head[at]))]):
+                widths[max(wide, key=lambda at: widths[at])] -= 1
+                over -= 1
+        yield _laid([(title, "") for title in head], widths)
         for line in lines:
+            said, tone = line[name]
+            line[name] = (said if len(said) <= widths[name] else f"…{said[1 - widths[name] :]}", tone)
             yield _laid(line, widths)
         if len(shown) < len(self._pods):
             yield Text(f"... and {len(self._pods) - len(shown)} more pods")

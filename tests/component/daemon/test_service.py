@@ -266,6 +266,10 @@ async def test_a_second_daemon_of_a_node_waits_is_shown_and_takes_over(tmp_path:
             assert "second-daemon" in (await daemon.nodeward("status", "-o", "json")).stdout, said
             found = (await daemon.nodeward("doctor", "--config", str(daemon.config))).stdout
             assert "decides nothing until this one ends: pod nodeward/nodeward-node-b-x1" in found
+            here = os.environ | pod | {"NODEWARD_SOCKET": str(tmp_path / "run" / "nodeward.sock")}
+            ready = [NODEWARD, "status", "--ready"]  # as the probe of the waiting pod, and of the first one
+            assert await asyncio.to_thread(subprocess.call, ready, env=here) == 1
+            assert (await daemon.nodeward("status", "--ready")).returncode == 0
             waits[0].terminate()
             assert waits[0].wait(timeout=scaled(10)) == 0
             daemon.process.kill()

@@ -116,6 +116,18 @@ def test_each_kind_of_key_has_a_line_with_how_many_are_free_and_why() -> None:
     assert not [line for line in drawn(view(row("p", "a", resource())), 120) if line.startswith("keys ")]
 
 
+def test_pods_are_told_apart_on_a_terminal_of_80_columns() -> None:
+    """A pod's name is what an operator types next: other columns are cut before it, and its end stays."""
+    ids = tuple(f"tdx-key-{number:04}" for number in range(4))
+    holders = tuple(KeyHolder("default", f"web-{at}", "u", 4, 4, ids) for at in (1, 2))
+    key = KeyRow("tdx", ("devices.kubevirt.io/tdx",), 8, 0, 8, holders=holders)
+    pods = [row(name, "app", resource()) for name in ("web-1", "web-2", f"{'p' * 200}-7")]
+    lines = drawn(replace(view(*pods), keys=(key,)), 80, is_wide=False)
+
+    for name in ("default/web-1 ", "default/web-2 ", "ppp-7 "):
+        assert any(name in line for line in lines), lines
+
+
 def test_a_long_name_is_cut_on_a_narrow_terminal_only() -> None:
     shown = view(row("p" * 200, "c" * 63, resource()))
 

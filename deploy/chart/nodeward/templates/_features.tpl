@@ -3,14 +3,15 @@
 {{- if kindIs "bool" . -}}{{- ternary "on" "off" . -}}{{- else -}}{{- . -}}{{- end -}}
 {{- end -}}
 
-{{- /* The switches as words, none above `mode`, which also turns off what only ever acts. JSON. */ -}}
+{{- /* The switches as words, with `mode` none above it: settings obey these. Rights and mounts follow the switches without
+     `mode`, so that a daemon can take back what it wrote. JSON. */ -}}
 {{- define "nodeward.features" -}}
 {{- $ranks := dict "off" 0 "observe" 1 "on" 1 "enforce" 2 -}}
-{{- $most := include "nodeward.word" .mode -}}
+{{- $most := include "nodeward.word" (.mode | default "enforce") -}}
 {{- $capped := dict -}}
 {{- range $name, $value := .features -}}
 {{- $word := include "nodeward.word" $value -}}
-{{- if and (has $name (list "devices" "nodeEpc" "topologyObjects")) (ne $most "enforce") -}}{{- $word = "off" -}}{{- end -}}
+{{- if or (eq $word "remove") (and (has $name (list "devices" "nodeEpc" "topologyObjects")) (ne $most "enforce")) -}}{{- $word = "off" -}}{{- end -}}
 {{- if lt (get $ranks $most) (get $ranks $word | default 0) -}}{{- $word = $most -}}{{- end -}}
 {{- $_ := set $capped $name $word -}}
 {{- end -}}
@@ -19,6 +20,9 @@
 {{- if lt (get $ranks (get $capped $below)) (get $ranks (get $capped $own)) -}}
 {{- fail (printf "%s: features.%s is %s and features.%s is %s: set %s to %s too" $.name $own (get $capped $own) $below (get $capped $below) $below (get $capped $own)) -}}
 {{- end -}}
+{{- end -}}
+{{- if and (ne $capped.sizing "off") (eq $capped.sandboxes "off") -}}
+{{- fail (printf "%s: features.sizing is %s and features.sandboxes is off: set sandboxes to observe; it has the files that name the handlers" .name $capped.sizing) -}}
 {{- end -}}
 {{- if and (eq $capped.nodeEpc "on") (eq $capped.epcClaims "enforce") -}}
 {{- fail (printf "%s: features.nodeEpc is on and features.epcClaims is enforce: EPC would be offered twice; set one to off" .name) -}}
@@ -64,17 +68,28 @@
 {{- $names = append $names .name -}}
 {{- $name := ternary (printf "nodeGroups %s" .name) "values" (hasKey . "name") -}}
 {{- $switches := mergeOverwrite (deepCopy $.Values.features) (.features | default dict) -}}
+{{- $asked := deepCopy $switches -}}
 {{- $features := include "nodeward.features" (dict "name" $name "mode" $.Values.mode "features" $switches) | fromJson -}}
 {{- $settings := mergeOverwrite (deepCopy $.Values.node.settings) (.settings | default dict) -}}
-{{- $file := include "nodeward.settings" (dict "settings" $settings "features" $features "kubeletRoot" $.Values.node.kubeletRoot) | fromYaml -}}
+{{- $own := pick . "kubeletRoot" "nriDir" "hostNetwork" "quotesGroup" -}}
+{{- $node := mergeOverwrite (deepCopy (omit $.Values.node "settings" "pod")) $own -}}
+{{- $file := include "nodeward.settings" (dict "settings" $settings "features" $features "kubeletRoot" $node.kubeletRoot) | fromYaml -}}
 {{- $pod := mergeOverwrite (deepCopy $.Values.node.pod) (.pod | default dict) -}}
 {{- with .nodeSelector -}}{{- $_ := set $pod "nodeSelector" (mergeOverwrite ($pod.nodeSelector | default dict) .) -}}{{- end -}}
 {{- $args := list -}}
 {{- if ne $features.quotes "off" -}}{{- /* the flag keeps what else the table keys.kinds ships with */ -}}
+{{- if not $node.quotesGroup -}}
+{{- fail (printf "%s: features.quotes is %s: set node.quotesGroup to the number of the group of the quote service (getent group qgsd)" $name $features.quotes) -}}
+{{- end -}}
+{{- with ($file.keys | default dict).kinds -}}{{- if not (hasKey . "tdx") -}}
+{{- fail (printf "%s: features.quotes is %s, and keys.kinds has no row tdx" $name $features.quotes) -}}
+{{- end -}}{{- end -}}
 {{- $args = list "--set" (printf "keys.kinds.tdx.attestation=%s" $features.quotes) -}}
 {{- end -}}
-{{- $part := merge (dict "settings" $file "pod" $pod "args" $args) (deepCopy (omit $.Values.node "settings" "pod")) -}}
-{{- $groups = append $groups (dict "group" (.name | default "") "features" $features "part" $part) -}}
+{{- $part := merge (dict "settings" $file "pod" $pod "args" $args) $node -}}
+{{- $switches = include "nodeward.features" (dict "name" $name "features" $switches) | fromJson -}}
+{{- range list "nodeEpc" "topologyObjects" -}}{{- if eq (include "nodeward.word" (get $asked .)) "remove" -}}{{- $_ := set $switches . "remove" -}}{{- end -}}{{- end -}}
+{{- $groups = append $groups (dict "group" (.name | default "") "features" $features "switches" $switches "part" $part) -}}
 {{- end -}}
 {{- toJson $groups -}}
 {{- end -}}
@@ -93,14 +108,10 @@
 {{- /* The rights that a group's features need of the API server. */ -}}
 {{- define "nodeward.rights" -}}
 {{- $rights := list -}}
-{{- $from := list -}}
-{{- range $kind := (.part.settings.keys | default dict).kinds | default dict -}}
-{{- $from = append $from ($kind.capacity_from | default "") -}}
-{{- end -}}
-{{- if or (eq .features.keys "enforce") (and (eq .features.keys "observe") (has "nfd" $from)) -}}{{- $rights = append $rights "nfd" -}}{{- end -}}
-{{- if or (ne .features.keyClaims "off") (ne .features.epcClaims "off") -}}{{- $rights = concat $rights (list "claims" "device-classes") -}}{{- end -}}
-{{- if ne .features.nodeEpc "off" -}}{{- $rights = append $rights "node-epc" -}}{{- end -}}
-{{- if ne .features.policyObjects "off" -}}{{- $rights = append $rights "policy-objects" -}}{{- end -}}
-{{- if ne .features.topologyObjects "off" -}}{{- $rights = append $rights "topology-objects" -}}{{- end -}}
+{{- if ne .switches.keys "off" -}}{{- $rights = append $rights "nfd" -}}{{- end -}}
+{{- if without (list .switches.keyClaims .switches.epcClaims) "off" -}}{{- $rights = concat $rights (list "claims" "device-classes") -}}{{- end -}}
+{{- if ne .switches.nodeEpc "off" -}}{{- $rights = append $rights "node-epc" -}}{{- end -}}
+{{- if ne .switches.policyObjects "off" -}}{{- $rights = append $rights "policy-objects" -}}{{- end -}}
+{{- if ne .switches.topologyObjects "off" -}}{{- $rights = append $rights "topology-objects" -}}{{- end -}}
 {{- toJson $rights -}}
 {{- end -}}

@@ -6,7 +6,7 @@
 {{- $text = regexReplaceAll "(?m)namespace: nodeward(-system)?$" $text (printf "namespace: %s" .root.Release.Namespace) -}}
 {{- $text = replace "nodeward-system" .root.Release.Namespace $text -}}
 {{- end -}}
-{{- $text = include "nodeward.folders" (dict "text" $text "root" .root) -}}
+{{- $text = include "nodeward.folders" (dict "text" $text "part" .part) -}}
 {{- range regexSplit "(?m)^---\\s*$" $text -1 -}}
 {{- $object := fromYaml . -}}
 {{- if and $object.kind (ne $object.kind "Namespace") -}}
@@ -17,9 +17,9 @@
 
 {{- /* A manifest's text with the folders of these nodes in the place of the usual ones. */ -}}
 {{- define "nodeward.folders" -}}
-{{- $node := .root.Values.node -}}
-{{- $text := regexReplaceAll "(?m)^(\\s+)path: /var/run/nri$" .text (printf "${1}path: %s" $node.nriDir) -}}
-{{- regexReplaceAll "/var/lib/kubelet/(pods-api|pod-resources|plugins)" $text (printf "%s/${1}" (trimSuffix "/" $node.kubeletRoot)) -}}
+{{- $node := .part -}}
+{{- $text := regexReplaceAll "(?m)^(\\s+)path: /var/run/nri$" .text (printf "${1}path: %s" ($node.nriDir | default "/var/run/nri")) -}}
+{{- regexReplaceAll "/var/lib/kubelet/(pods-api|pod-resources|plugins)" $text (printf "%s/${1}" (trimSuffix "/" ($node.kubeletRoot | default "/var/lib/kubelet"))) -}}
 {{- end -}}
 
 {{- define "nodeward.object" -}}
@@ -58,13 +58,13 @@
 {{- end -}}
 {{- include "nodeward.placed" (dict "object" $object "pod" $pod "container" $container "of" (.in.part.pod | default dict)) -}}
 {{- range $file := .in.patches -}}
-{{- $patch := (fromYaml (include "nodeward.folders" (dict "text" ($root.Files.Get $file) "root" $root))).spec.template.spec -}}
+{{- $patch := (fromYaml (include "nodeward.folders" (dict "text" ($root.Files.Get $file) "part" $.in.part))).spec.template.spec -}}
 {{- $more := index $patch.containers 0 -}}
 {{- $_ := set $pod "volumes" (include "nodeward.merged" (dict "old" $pod.volumes "new" $patch.volumes "by" "name") | fromYamlArray) -}}
 {{- $_ := set $container "volumeMounts" (include "nodeward.merged" (dict "old" $container.volumeMounts "new" $more.volumeMounts "by" "mountPath") | fromYamlArray) -}}
 {{- with $patch.hostPID -}}{{- $_ := set $pod "hostPID" . -}}{{- end -}}
 {{- with $patch.securityContext -}}{{- $_ := set $pod "securityContext" (mergeOverwrite $pod.securityContext .) -}}{{- end -}}
-{{- with $pod.securityContext.supplementalGroups -}}{{- $_ := set $pod.securityContext "supplementalGroups" (list $root.Values.node.quotesGroup) -}}{{- end -}}
+{{- with $pod.securityContext.supplementalGroups -}}{{- $_ := set $pod.securityContext "supplementalGroups" (list $.in.part.quotesGroup) -}}{{- end -}}
 {{- with $more.securityContext -}}{{- $_ := set $container "securityContext" (mergeOverwrite $container.securityContext .) -}}{{- end -}}
 {{- end -}}
 {{- end -}}
@@ -97,6 +97,9 @@
 {{- end -}}
 {{- with $of.resources -}}{{- $_ := set $.container "resources" . -}}{{- end -}}
 {{- with $of.updateStrategy -}}
+{{- if and (eq $.object.kind "DaemonSet") (.rollingUpdate | default dict).maxSurge -}}
+{{- fail "updateStrategy.rollingUpdate.maxSurge: two daemons of a node cannot run; use maxUnavailable" -}}
+{{- end -}}
 {{- $_ := set $.object.spec (ternary "updateStrategy" "strategy" (eq $.object.kind "DaemonSet")) . -}}
 {{- end -}}
 {{- end -}}
@@ -124,6 +127,9 @@
 {{- fail (printf "Nodeward is installed already, by its plain manifests (ClusterRole %s): delete those first, or go on with them" .metadata.name) -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+{{- if and .Values.nodeGroups (not .Values.node.enabled) -}}
+{{- fail "node.enabled is false, and nodeGroups names groups: set it to true, or nodeGroups to []" -}}
 {{- end -}}
 {{- if and .Values.node.enabled .Values.exporter.enabled -}}
 {{- fail "node.enabled and exporter.enabled are both true: the daemon of node has the same metrics; set one to false" -}}

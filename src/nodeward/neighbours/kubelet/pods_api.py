@@ -206,7 +206,8 @@ class PodsApi:
 
     def _failed(self, why: str, *, absent: bool = False) -> None:
         if self._told is None or (self._told.fault, self._told.absent) != (why, absent):
-            log.warning("pods-api=lost why=%r", why)
+            level = logging.INFO if absent and self._told is None else logging.WARNING  # kubelets before 1.37 have none
+            log.log(level, "pods-api=lost why=%r", why)
             self._told = PodsOfKubelet(self._seq(), fault=why, absent=absent)
             self._tell(self._told)
 

@@ -50,7 +50,7 @@ _AMOUNTS = ("availableresources", "reservedresources", "available", "reserved")
 _PLACED = "after a change each container keeps the CPUs that it may keep; a resize in place grows or shrinks its pool"
 _MODULE = "is no part of the policy, and Nodeward does not do it yet, or has settings of its own for it"
 _RELAYED: Mapping[str, str] = {
-    "dump": "is no part of the policy: the relay takes its rules (docs/relay.md, of a ConfigMap docs/relay.md)",
+    "dump": "is no part of the policy: the relay takes its rules (docs/relay.md)",
     "logger": "is no part of the policy: the relay takes the level from a file, and nothing from a ConfigMap",
 }
 """Modules beside the policy that the relay takes in part."""

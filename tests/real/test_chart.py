@@ -71,15 +71,14 @@ class Helm:
         assert code == 0, f"{words}: {said}{why}"
         return said
 
-    def rendered(self, *sets: str) -> dict[tuple[str, str], Record]:
-        flags = [word for one in sets for word in ("--set", one)]
+    def rendered(self, *sets: str, file: Path = CHART / "values.yaml") -> dict[tuple[str, str], Record]:
+        flags = ["-f", str(file), *(word for one in sets for word in ("--set", one))]
         text = self.said("template", "nw", str(CHART), "--namespace", "nw", "--kube-version", "1.37.0", *flags)
         return named(yaml.safe_load_all(text))
 
     def by_file(self, text: str) -> dict[tuple[str, str], Record]:
         (self.folder / "values.yaml").write_text(text)
-        words = ("template", "nw", str(CHART), "--namespace", "nw", "--kube-version", "1.37.0")
-        return named(yaml.safe_load_all(self.said(*words, "-f", str(self.folder / "values.yaml"))))
+        return self.rendered(file=self.folder / "values.yaml")
 
 
 def named(objects: Iterator[object]) -> dict[tuple[str, str], Record]:
@@ -255,7 +254,8 @@ def test_every_switch_makes_settings_that_the_daemon_accepts(helm: Helm) -> None
 
 @pytest.mark.parametrize(("mode", "most"), [("observe", Mode.OBSERVE), ("off", Mode.OFF)])
 def test_the_mode_of_the_chart_caps_every_feature(helm: Helm, mode: str, most: Mode) -> None:
-    made = helm.rendered(*SWITCHES, f"mode={mode}")
+    (helm.folder / "mode.yaml").write_text(f"mode: {mode}\n")  # a plain off is false in YAML
+    made = helm.rendered(*SWITCHES, file=helm.folder / "mode.yaml")
     whole = load.from_tree(settings_in(made["ConfigMap", "nw/nodeward-node"]), {})
     assert modes(whole) == {most}
     assert (whole.limits.devices.value, whole.topology_objects.enabled) == ("off", False)

@@ -3,15 +3,15 @@
 {{- if kindIs "bool" . -}}{{- ternary "on" "off" . -}}{{- else -}}{{- . -}}{{- end -}}
 {{- end -}}
 
-{{- /* The switches as words, with `mode` none above it: settings obey these. Rights and mounts follow the switches without
-     `mode`, so that a daemon can take back what it wrote. JSON. */ -}}
+{{- /* The switches as words, none above `mode`: settings obey these. Without `mode` as they are, `remove` too: rights and
+     mounts follow these, so that a daemon can take back what it wrote. JSON. */ -}}
 {{- define "nodeward.features" -}}
 {{- $ranks := dict "off" 0 "observe" 1 "on" 1 "enforce" 2 -}}
-{{- $most := include "nodeward.word" (.mode | default "enforce") -}}
+{{- $most := .mode | default "enforce" -}}
 {{- $capped := dict -}}
 {{- range $name, $value := .features -}}
 {{- $word := include "nodeward.word" $value -}}
-{{- if or (eq $word "remove") (and (has $name (list "devices" "nodeEpc" "topologyObjects")) (ne $most "enforce")) -}}{{- $word = "off" -}}{{- end -}}
+{{- if or (and $.mode (eq $word "remove")) (and (has $name (list "devices" "nodeEpc" "topologyObjects")) (ne $most "enforce")) -}}{{- $word = "off" -}}{{- end -}}
 {{- if lt (get $ranks $most) (get $ranks $word | default 0) -}}{{- $word = $most -}}{{- end -}}
 {{- $_ := set $capped $name $word -}}
 {{- end -}}
@@ -68,8 +68,7 @@
 {{- $names = append $names .name -}}
 {{- $name := ternary (printf "nodeGroups %s" .name) "values" (hasKey . "name") -}}
 {{- $switches := mergeOverwrite (deepCopy $.Values.features) (.features | default dict) -}}
-{{- $asked := deepCopy $switches -}}
-{{- $features := include "nodeward.features" (dict "name" $name "mode" $.Values.mode "features" $switches) | fromJson -}}
+{{- $features := include "nodeward.features" (dict "name" $name "mode" (include "nodeward.word" $.Values.mode) "features" $switches) | fromJson -}}
 {{- $settings := mergeOverwrite (deepCopy $.Values.node.settings) (.settings | default dict) -}}
 {{- $own := pick . "kubeletRoot" "nriDir" "hostNetwork" "quotesGroup" -}}
 {{- $node := mergeOverwrite (deepCopy (omit $.Values.node "settings" "pod")) $own -}}
@@ -88,7 +87,6 @@
 {{- end -}}
 {{- $part := merge (dict "settings" $file "pod" $pod "args" $args) $node -}}
 {{- $switches = include "nodeward.features" (dict "name" $name "features" $switches) | fromJson -}}
-{{- range list "nodeEpc" "topologyObjects" -}}{{- if eq (include "nodeward.word" (get $asked .)) "remove" -}}{{- $_ := set $switches . "remove" -}}{{- end -}}{{- end -}}
 {{- $groups = append $groups (dict "group" (.name | default "") "features" $features "switches" $switches "part" $part) -}}
 {{- end -}}
 {{- toJson $groups -}}

@@ -253,16 +253,18 @@ def test_it_writes_a_secret_and_a_patch_that_nobody_else_may_read(tmp_path: Path
     assert stat.S_IMODE((made / "secret.yaml").stat().st_mode) == 0o600
 
 
-def test_other_words_than_one_folder_are_told_the_usage_and_who_asks_for_help_gets_it(tmp_path: Path) -> None:
-    for words in ((), ("",), ("a", "b"), ("--folder",)):
+def test_other_words_than_a_folder_and_a_namespace_are_told_the_usage_and_who_asks_for_help_gets_it(
+    tmp_path: Path,
+) -> None:
+    for words in ((), ("",), ("a", "B c"), ("a", "b", "c"), ("--folder",)):
         done = run(tmp_path, *words)
         assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith("usage: make-certificate FOLDER\n")
+        assert done.stderr.startswith("usage: make-certificate FOLDER [NAMESPACE]\n")
         assert "deploy/webhook/make-certificate certificate\n" in done.stderr
     for word in ("-h", "--help"):
         done = run(tmp_path, word)
         assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout.startswith("usage: make-certificate FOLDER\n")
+        assert done.stdout.startswith("usage: make-certificate FOLDER [NAMESPACE]\n")
     assert list(tmp_path.iterdir()) == []
 
 

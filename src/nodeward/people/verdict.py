@@ -155,9 +155,9 @@ def _sources(view: NodeView) -> Iterator[Condition]:
         yield _of("file-call-hangs", f"{hung} file call(s) hang in the kernel")
     if unwritten := health.get("files_unwritten", 0):
         yield _of("unwritten", f"{unwritten} file(s) of Nodeward's own could not be written")
-    untold = health.get("kube_events_failed", 0) + health.get("kube_events_dropped", 0)
     if view.waiting:
         yield _of("second-daemon", f"A second daemon waits on this node: {view.waiting}")
+    untold = health.get("kube_events_failed", 0) + health.get("kube_events_dropped", 0)
     if untold:
         yield _of("events-refused", f"{untold} Kubernetes Event(s) did not reach the API server")
 

@@ -68,7 +68,7 @@ def cli() -> None:
 
 @cli.command("status")
 @click.option("-n", "--namespace", help="Only pods of this namespace.")
-@click.option("--state", "states", multiple=True, help="Only cgroups in this state; can be repeated.")
+@click.option("--state", "states", multiple=True, help="Only pods with this in the column STATE; repeatable.")
 @output_option()
 @click.option("-w", "--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
 @click.option("--every", "every_s", type=click.FloatRange(1, 3600), default=5.0, show_default=True,

@@ -66,6 +66,7 @@ class DaemonParts:
     node: str
     """Its name in the API server."""
     run_dir: str
+    """Where another daemon of the node waits for this one's lock."""
     heard_ns: Callable[[], int]
     """When the API server last said anything about pods, 0 for never."""
 
@@ -82,7 +83,7 @@ class DaemonParts:
         relay, relay_fault, relay_missing = self.relay.view, self.relay.fault, self.relay.missing
         lines, wall_ns, held = self.oci.row, self.clock.wall_ns(), self.held
         sizing, gate_calls, guard, node = held.sizing(), held.gate(), held.guard(), self.node
-        other = waiting(self.run_dir, "node")
+        run_dir = self.run_dir
 
         def draw(pace: Pace) -> NodeView:
             shown = node_view(state, now_ns, counters, pace)
@@ -104,7 +105,7 @@ class DaemonParts:
                 gate_calls=gate_calls,
                 vm_guard=guard,
                 node=node,
-                waiting=other,
+                waiting=waiting(run_dir, "node"),
             )
             return replace(whole, verdict=verdict(whole))
 

@@ -5,7 +5,6 @@ runs is only ever given more: to take a node away makes the kernel move its page
 was not pinned at its creation never is. Nodes are counted as bits, as CPUs are.
 """
 
-from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from nodeward.core.cpuset import CpuSet, of, text
@@ -13,9 +12,9 @@ from nodeward.core.decision import Decision, Goal, Target
 from nodeward.core.modes import Mode
 from nodeward.core.refusal import Reason
 from nodeward.core.tables import beside
-from nodeward.core.topology import Machine, MemoryNode
+from nodeward.core.topology import Machine
 from nodeward.core.workload import Container, ContainerId, Phase
-from nodeward.features.cpus.pool_settings import MemoryType
+from nodeward.features.cpus.memory_nodes import nodes_of
 from nodeward.features.cpus.pools import set_of
 from nodeward.features.cpus.settings import MemoryNodes
 from nodeward.features.cpus.state import Cpus, Held
@@ -24,41 +23,6 @@ from nodeward.features.root import State
 
 KIND = "cpuset.mems"
 """Goals whose value is the nodes that a cgroup has at least, if it has any of its own."""
-
-
-def nodes_of(machine: Machine, cpus: CpuSet, wanted: Collection[MemoryType] = ()) -> CpuSet:
-    """The memory nodes for these CPUs: of the types that are wanted (none: all), where there are any of them. 0: they
-    cannot be told, and any are good."""
-    there = [node for node in machine.memory if node.bytes > 0]
-    near = [node for node in machine.memory if node.cpus & cpus]
-    if not near or not there:
-        return 0
-    zone = [node for node in near if node.bytes > 0]
-    types = {node.id: _type(node, there) for node in there}
-    for one in wanted or MemoryType:
-        if all(types[node.id] is not one for node in zone):
-            zone += _closest(near, [node for node in there if types[node.id] is one])
-    if wanted:
-        zone = [node for node in zone if types[node.id] in wanted] or zone
-    if not any(node.normal for node in zone):
-        normal = [node for node in there if node.normal]
-        zone += _closest(near, [node for node in normal if types[node.id] in wanted] or normal)
-    return of(node.id for node in zone)
-
-
-def _type(node: MemoryNode, there: Sequence[MemoryNode]) -> MemoryType:
-    if node.cpus:
-        return MemoryType.DRAM
-    dram = [one.bytes for one in there if one.cpus]
-    return MemoryType.HBM if dram and node.bytes * len(dram) < sum(dram) else MemoryType.PMEM
-
-
-def _closest(near: Iterable[MemoryNode], others: Sequence[MemoryNode]) -> list[MemoryNode]:
-    """All of `others` that have the smallest distance from any of `near`; all of them where sysfs tells none."""
-    far = max((*(distance for one in near for distance in one.distances.values()), 0)) + 1
-    to = {other.id: min(one.distances.get(other.id, far) for one in near) for other in others}
-    least = min(to.values(), default=0)
-    return [other for other in others if to[other.id] == least]
 
 
 def at_creation(state: State, one: Container, at: Pools, grant: Grant) -> CpuSet:

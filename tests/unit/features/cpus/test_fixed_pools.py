@@ -14,7 +14,7 @@ from nodeward.core.decision import Decision, Target
 from nodeward.core.modes import Mode
 from nodeward.core.topology import Group, Machine, MemoryNode
 from nodeward.core.workload import Phase, Qos
-from nodeward.features.cpus.memory import nodes_of
+from nodeward.features.cpus.memory_nodes import nodes_of
 from nodeward.features.cpus.policies.dynamic_pools import sizes
 from nodeward.features.cpus.pool_settings import (
     BalloonsSettings,

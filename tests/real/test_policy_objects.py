@@ -181,11 +181,15 @@ async def test_an_object_is_in_force_until_it_is_gone_and_a_broken_one_never(
         await cluster.until_said("group.fast", "Success", 1)
 
         await cluster.move(None)
-        await cluster.put("default", {}, TOPOLOGY)  # of one name, BalloonsPolicy counts
-        await cluster.until_said("default", "Failure", 3)
+        tree = {"reservedResources": {"cpu": "cpuset:0"}, "reservedPoolNamespaces": ["monitoring"]}
+        await cluster.put("default", {**tree, "unlimitedBurstable": "rack"}, TOPOLOGY)
+        await cluster.until_said("default", "Failure", 3)  # of one name, BalloonsPolicy counts
         await cluster.remove("default")
         errors = str((await cluster.until_said("default", "Failure", 1, TOPOLOGY))["errors"])
-        assert "topology-aware comes with a later version" in errors
+        assert "spec.unlimitedBurstable: 'rack' is not allowed; one of system, package" in errors
+        await cluster.put("default", {**tree, "unlimitedBurstable": "package"}, TOPOLOGY)
+        await cluster.until_said("default", "Success", 2, TOPOLOGY)
+        await until_cpus({system: "0", web: "1-7", batch: "1-7"})
         await cluster.remove("default", TOPOLOGY)
         await until_cpus(dict.fromkeys(held, "0-7"))
         for name in ("default", "group.fast"):

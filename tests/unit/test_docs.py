@@ -198,7 +198,10 @@ def test_the_settings_on_the_page_of_cpu_policies_are_accepted(tmp_path: Path) -
         (tmp_path / f"{number}.yaml").write_text(textwrap.dedent(block))
     active = [loader.load(str(file), {}).policy.active for file in sorted(tmp_path.iterdir())]
 
-    assert active == ["static-plus", "static", "balloons", "balloons", "podpools", "static-pools", "dynamic-pools"]
+    assert active == [
+        *("static-plus", "static", "topology-aware", "balloons", "balloons", "podpools", "static-pools"),
+        "dynamic-pools",
+    ]
 
 
 def test_the_page_of_cpu_policies_names_every_option_of_pools() -> None:

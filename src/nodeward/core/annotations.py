@@ -61,6 +61,29 @@ PRESERVE_CPU = "cpu.preserve.resource-policy.nri.io"
 MEMORY_TYPE = "memory-type.resource-policy.nri.io"
 """Types of memory with commas, of dram, hbm and pmem. Bare key, `/pod` and `/container.<name>`."""
 
+OF_TREE: Mapping[str, tuple[str, ...]] = {
+    word: tuple(f"{word}.{domain}" for domain in ("resource-policy.nri.io", "cri-resource-manager.intel.com"))
+    for word in (
+        *("prefer-isolated-cpus", "require-isolated-cpus", "prefer-shared-cpus", "prefer-reserved-cpus"),
+        *("prefer-cpu-priority", "unlimited-burstable", "memory.preserve"),
+    )
+}
+"""Wishes of a container, by their word, for the policy topology-aware. Bare key, `/pod` and `/container.<name>`. The
+first that is there counts."""
+
+OF_TREE_LATER = tuple(
+    f"{word}.resource-policy.nri.io"
+    for word in (
+        *("topologyhints", "allow.topologyhints", "deny.topologyhints", "strict.topologyhints"),
+        *("pick-resources-by-hints", "cold-start", "cpu-class", "irq-affinity"),
+    )
+) + tuple(
+    f"{domain}/{word}"
+    for domain in ("resource-policy.nri.io", "cri-resource-manager.intel.com")
+    for word in ("affinity", "anti-affinity")
+)
+"""What upstream's topology-aware follows and Nodeward does not yet: whoever has one is told so."""
+
 RDT_CLASSES = ("rdtclass.resource-policy.nri.io", "rdtclass.cri-resource-manager.intel.com")
 BLOCKIO_CLASSES = ("blockioclass.resource-policy.nri.io", "blockioclass.cri-resource-manager.intel.com")
 """A class that the runtime knows, of the shares of caches and memory bandwidth, and of block I/O. Bare key, `/pod` and
@@ -103,7 +126,11 @@ MAX_VALUE = 256 * 1024
 
 TOO_LONG = f"(longer than {MAX_VALUE} characters)"
 """What stands in the place of a longer value: it is no amount and no JSON, and who reads it says so."""
-_OF_POOLS = (*BALLOON_TYPES, POD_POOL, DYNAMIC_POOL, STATIC_POOL, HIDE_HYPERTHREADS, PRESERVE_CPU, MEMORY_TYPE)
+_OF_POOLS = (
+    *(*BALLOON_TYPES, POD_POOL, DYNAMIC_POOL, STATIC_POOL, HIDE_HYPERTHREADS, PRESERVE_CPU, MEMORY_TYPE),
+    *(key for spellings in OF_TREE.values() for key in spellings),
+    *OF_TREE_LATER,
+)
 _CLASSES = (*RDT_CLASSES, *BLOCKIO_CLASSES, SCHEDULING_CLASS)
 _READ = (
     *(OWN_LIMITS, GATE, UPSTREAM_EPC, *CPU_REQUESTS, PREFER_ISOLATED),

@@ -101,8 +101,8 @@ class PolicyObjectsSection:
 
     enabled: bool = setting(
         False,
-        "The node's `BalloonsPolicy` object replaces the section `policy`. Needs `kube.enabled`, NRI and "
-        "`deploy/node/policy-objects.yaml`.",
+        "The node's `BalloonsPolicy` or `TopologyAwarePolicy` object replaces the section `policy`. Needs "
+        "`kube.enabled`, NRI and `deploy/node/policy-objects.yaml`.",
     )
     namespace: str = setting("kube-system", "The namespace of these objects.")
 

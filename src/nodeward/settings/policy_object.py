@@ -1,4 +1,4 @@
-"""Translates a BalloonsPolicy object into the settings' section `policy`, and keeps the last one on disk.
+"""Translates a BalloonsPolicy or TopologyAwarePolicy object into the settings' section `policy`; keeps the last one.
 
 Promises: an object is translated whole or refused whole, each fault with its path below `spec`. The kept one is read
 again by the present rules, so a newer version that refuses it starts by the settings' own policy. Must not: judge what
@@ -28,11 +28,8 @@ BESIDE: Mapping[str, str] = {
 }
 """Keys of every object beside the policy's own, which have no effect here, and why."""
 _ABOVE = ("availableResources", "reservedResources")
-TOPOLOGY_AWARE = (
-    "the policy topology-aware comes with a later version of Nodeward; the policy that was in force stays. Use a "
-    "BalloonsPolicy, or keep nri-plugins' topology-aware plugin on this node with policy_objects.enabled false"
-)
-"""Why a TopologyAwarePolicy is refused."""
+_OF_KIND = {PolicyKind.BALLOONS: "balloons", PolicyKind.TOPOLOGY_AWARE: "topology-aware"}
+"""The policy of each kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +40,19 @@ class ChosenPolicy:
     policy: PolicySettings
 
 
-def sections(spec: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
-    """A balloons spec as the section `policy` in the words of a settings file; and the keys of BESIDE."""
+def sections(
+    spec: Mapping[str, object], kind: PolicyKind = PolicyKind.BALLOONS
+) -> tuple[dict[str, object], dict[str, object]]:
+    """An object's spec as the section `policy` in the words of a settings file; and the keys of BESIDE."""
     above = {key: value for key, value in spec.items() if key in _ABOVE and value not in (None, {})}
     own = {key: value for key, value in spec.items() if key not in _ABOVE and key not in BESIDE}
-    tree: dict[str, object] = {"active": "balloons", **above, "balloons": own}
+    name = _OF_KIND[kind]
+    tree: dict[str, object] = {"active": name, **above, name: own}
     return tree, {key: value for key, value in spec.items() if key in BESIDE}
 
 
 def translated(found: PolicyObject) -> ChosenPolicy:
     """The policy that the object means. Raises SettingsError with every fault."""
-    if found.kind is not PolicyKind.BALLOONS:
-        raise SettingsError([f"kind {found.kind.value}: {TOPOLOGY_AWARE}"])
     try:
         spec: object = msgspec.json.decode(found.spec)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -62,7 +60,7 @@ def translated(found: PolicyObject) -> ChosenPolicy:
     if not isinstance(spec, dict):
         raise SettingsError(["spec: is no mapping of settings"])
     faults = list[str]()
-    tree, _ = sections(spec)
+    tree, _ = sections(spec, found.kind)
     chosen = policy.read(*policy.respelled(tree, faults), faults)
     if faults:
         raise SettingsError([below_spec(fault) for fault in faults])
@@ -72,7 +70,7 @@ def translated(found: PolicyObject) -> ChosenPolicy:
 def below_spec(fault: str) -> str:
     """A fault of the section `policy`, with the path that the object has for it."""
     path, colon, what = fault.partition(": ")
-    for above in (f"{policy.SECTION}.balloons", policy.SECTION):
+    for above in (*(f"{policy.SECTION}.{name}" for name in _OF_KIND.values()), policy.SECTION):
         if path == above or path.startswith(f"{above}."):
             return f"spec{path.removeprefix(above)}{colon}{what}"
     return fault

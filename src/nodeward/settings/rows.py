@@ -19,6 +19,6 @@ class SettingsRow:
         "nodeward_settings_need_restart", "Settings that take effect only after a restart.", default=()
     )
     policy_object: str = ""
-    """The BalloonsPolicy object that the policy is by; empty: the settings have it."""
+    """The BalloonsPolicy or TopologyAwarePolicy object that the policy is by; empty: the settings have it."""
     policy_object_faults: tuple[str, ...] = ()
     """Why the object that means this node is not in force."""

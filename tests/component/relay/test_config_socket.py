@@ -189,10 +189,10 @@ def test_a_forced_file_serves_no_config_socket_and_a_fallback_holds_until_the_fi
 
 def test_a_fallback_that_cannot_be_obeyed_leaves_kubelet_its_runtime_until_the_next_push(relay: Relayed) -> None:
     file = relay.folder / "own.yaml"
-    file.write_text("policy: {Active: topology-aware, ReservedResources: {CPU: 1}}\n")
+    file.write_text("policy: {Active: memtier, ReservedResources: {CPU: 1}}\n")
     with relay.running("-fallback-config", str(file)):
         assert relay.policy() == "none"
-        assert "'topology-aware' comes with a later version" in str(relay.faults())
+        assert "'memtier' comes with a later version" in str(relay.faults())
         assert relay.set(STATIC) == ""
         assert (relay.policy(), relay.faults()) == ("static", [])
 
@@ -206,7 +206,7 @@ def test_a_fallback_that_breaks_or_is_mended_is_heard_at_sighup_and_a_refused_on
         ("policy: {Activ: none}\n", "static", "did you mean policy.Active?"),
         (good, "static", ""),
     )
-    file.write_text("policy: {Active: topology-aware}\n")
+    file.write_text("policy: {Active: memtier}\n")
     with relay.running("-fallback-config", str(file)) as process:
         assert relay.policy() == "none"
         for text, policy, said in steps:

@@ -42,7 +42,7 @@ def test_an_alias_is_a_name_and_an_unknown_one_is_refused_with_those_that_are() 
     assert CliRunner().invoke(policies.command, ["show", "null"]).stdout.startswith("none: ")
 
     for words, why in (
-        (["show", "topology-aware"], "comes with a later version"),
+        (["show", "memtier"], "comes with a later version"),
         (["show", "statik"], "is not known; did you mean static?"),
     ):
         done = CliRunner().invoke(policies.command, words)
@@ -80,9 +80,16 @@ FILE = "policy: {Active: static-plus, ReservedResources: {CPU: 1}}\nlogger: {Deb
 OTHERS = """policy:
   Active: static
   ReservedResources: {CPU: 1, Memory: 1G}
-  topology-aware: {PinCPU: true}
+  memtier: {PinCPU: true}
   none: {}
   Static: {Rdt: x}
+"""
+TREE = """policy:
+  Active: topology-aware
+  ReservedResources: {CPU: 1}
+  topology-aware:
+    PreferIsolatedCPUs: true
+    CPUClasses: []
 """
 PLAIN = "reservedResources: {cpu: 1}\nballoonTypes: [{name: a}]\n"
 
@@ -144,12 +151,17 @@ ACCEPTED = {
         OTHERS,
         {
             "policy.ReservedResources.Memory": (3, "not enforced"),
-            "policy.topology-aware": (4, "not enforced"),
+            "policy.memtier": (4, "not enforced"),
             "policy.none": (5, "not enforced"),
             "policy.Static.Rdt": (6, "not enforced"),
         },
     ),
     "plain": (PLAIN, {}),
+    "plain of topology-aware": ("reservedResources: {cpu: 1}\ncolocatePods: true\n", {}),
+    "topology-aware": (
+        TREE,
+        {"policy.Active": (2, "differs"), "policy.topology-aware.CPUClasses": (6, "not enforced")},
+    ),
 }
 
 
@@ -166,8 +178,8 @@ REFUSED = {
         "spec.balloonTypes[0].minBallons",
         10,
     ),
-    "topology-aware": (OBJECT.replace("BalloonsPolicy", "TopologyAwarePolicy"), "kind", 2),
-    "policy of later": (FILE.replace("static-plus", "topology-aware"), "policy.Active", 1),
+    "another kind": (OBJECT.replace("BalloonsPolicy", "TemplatePolicy"), "kind", 2),
+    "policy of later": (FILE.replace("static-plus", "memtier"), "policy.Active", 1),
     "another version": (OBJECT.replace("v1alpha1", "v1beta1"), "apiVersion", 1),
     "unknown module": (FILE.replace("logger", "loger"), "loger", 2),
 }
@@ -208,11 +220,11 @@ def test_the_text_names_the_line_the_nearest_key_and_what_is_done(tmp_path: Path
 
 
 def test_a_policy_that_is_not_there_is_named_and_its_section_is_refused_as_a_whole(tmp_path: Path) -> None:
-    text = "policy: {Active: topology-aware, topology-aware: {PinCPU: true}}\n"
+    text = "policy: {Active: memtier, memtier: {PinCPU: true}}\n"
     (found,) = json.loads(checked(tmp_path, text).stdout)
 
-    assert found["policy"] == "topology-aware"
-    assert [row["path"] for row in found["rows"]] == ["policy.Active", "policy.topology-aware"]
+    assert found["policy"] == "memtier"
+    assert [row["path"] for row in found["rows"]] == ["policy.Active", "policy.memtier"]
 
 
 def test_an_object_that_no_node_would_read_is_noted(tmp_path: Path) -> None:

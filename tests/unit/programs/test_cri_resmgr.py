@@ -86,7 +86,7 @@ BAD = {
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("-policy topology-aware", "'topology-aware' comes with a later version of Nodeward; cri-resmgr -list-policie"),
+        ("-policy memtier", "'memtier' comes with a later version of Nodeward; cri-resmgr -list-policies names those"),
         ("-reserved-resources 2", "--reserved-resources: '2' is no domain=amount, such as cpu=1 (command line)"),
         ("-force-config /static", "/static policy.static: Relaxed is not known; did you mean RelaxedIsolation?"),
         ("-force-config /amount", "/amount policy.ReservedResources: has no names with values"),

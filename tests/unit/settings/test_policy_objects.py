@@ -11,6 +11,7 @@ from nodeward.core.decision import Special
 from nodeward.core.events import Event
 from nodeward.core.modes import Mode
 from nodeward.core.topology import NodeZones, Zone
+from nodeward.features.cpus.pool_settings import ClassOf
 from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, Driver, PolicySettings, StaticSettings
 from nodeward.features.cpus.spelling.policy import amount
 from nodeward.features.root import State
@@ -129,7 +130,7 @@ def test_no_policy_has_many_names(written: str, tmp_path: Path) -> None:
     ("text", "faults"),
     [
         ("Active: statik", ["policy.Active: 'statik' is no policy; did you mean static?"]),
-        ("Active: topology-aware", ["policy.Active: the policy 'topology-aware' comes with a later version of Nodewa"]),
+        ("Active: memtier", ["policy.Active: the policy 'memtier' comes with a later version of Nodeward; choose one"]),
         ("memtier: {}", ["policy.memtier: the policy memtier comes with a later version of Nodeward, and so do its"]),
         ("static-plus: {}", ["policy.static-plus: unknown key; the policy static-plus has no settings: leave it out"]),
         ("ReservedResource: 1", ["policy.ReservedResource: unknown key; did you mean ReservedResources?"]),
@@ -294,9 +295,47 @@ def test_a_fault_has_its_path_below_spec(spec: object, fault: str) -> None:
     assert fault in str(refused.value)
 
 
-def test_topology_aware_is_refused_by_name() -> None:
-    with pytest.raises(SettingsError, match="topology-aware comes with a later version"):
-        translated(an_object({}, PolicyKind.TOPOLOGY_AWARE))
+def test_a_topology_aware_object_is_the_policy_of_that_name() -> None:
+    spec = {
+        "reservedResources": {"cpu": "750m"},
+        "preferIsolatedCPUs": True,
+        "unlimitedBurstable": "numa",
+        "defaultCPUPriority": "high",
+        "schedulingClasses": [{"name": "fast", "policy": "fifo", "priority": 1}],
+        "namespaceSchedulingClasses": {"web": "fast"},
+        "podQoSSchedulingClasses": {"Guaranteed": "fast"},
+        "cpuClasses": [{"name": "turbo"}],
+        "agent": {"podResourceAPI": True},
+    }
+    found = translated(an_object(spec, PolicyKind.TOPOLOGY_AWARE)).policy
+    own = found.topology_aware
+    assert (found.active, str(found.reserved)) == ("topology-aware", "750m")
+    assert (own.prefer_isolated_cpus, own.unlimited_burstable.value, own.default_cpu_priority.value) == (
+        True,
+        "numa",
+        "high",
+    )
+    assert (own.namespace_scheduling_classes, own.pod_qos_scheduling_classes) == (
+        (ClassOf("web", "fast"),),
+        (ClassOf("Guaranteed", "fast"),),
+    )
+
+
+TREE_FAULTS = {
+    "level": ({"unlimitedBurstable": "cluster"}, "spec.unlimitedBurstable: 'cluster' is not allowed; one of system"),
+    "class": ({"namespaceSchedulingClasses": {"web": "x"}}, "spec.namespaceSchedulingClasses.web: 'x' is no schedu"),
+    "qos": ({"podQoSSchedulingClasses": {"gold": ""}}, "spec.podQoSSchedulingClasses: 'gold' is no QoS class; one of"),
+    "pattern": ({"reservedPoolNamespaces": ["[a"]}, "spec.reservedPoolNamespaces[0]: '[a' is no pattern"),
+    "misspelled": ({"preferSharedCPU": True}, "spec.preferSharedCPU: unknown key; did you mean preferSharedCPUs?"),
+}
+
+
+@pytest.mark.parametrize(("spec", "fault"), TREE_FAULTS.values(), ids=TREE_FAULTS)
+def test_a_fault_of_a_topology_aware_object_has_its_path(spec: dict[str, object], fault: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        translated(an_object({"reservedResources": {"cpu": 1}, **spec}, PolicyKind.TOPOLOGY_AWARE))
+
+    assert fault in str(refused.value)
 
 
 def test_what_was_in_force_is_kept_and_a_damaged_file_is_none(caplog: pytest.LogCaptureFixture) -> None:

@@ -56,6 +56,12 @@ def drop(machine: Machine, held: CpuSet, n: int, kind: CpuPriority = CpuPriority
     return held & ~pick(machine, held, keep, kind)
 
 
+def preferred(machine: Machine, kind: CpuPriority) -> CpuSet:
+    """The CPUs that are taken first; all where the machine has one kind."""
+    first, *others = _kinds(machine, kind)
+    return first if first and any(others) else machine.online
+
+
 def spans(machine: Machine, cpus: CpuSet) -> Level:
     """The narrowest group that has all of these CPUs."""
     for level in _NARROW:

@@ -4,12 +4,15 @@ The room around it (`features.cpus.step`) does the rest for every policy: who is
 when a set changes, restarts, resizes, changes of settings, the wait before a program starts, `explain` and metrics.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nodeward.core.cpuset import CpuSet
+from nodeward.core.decision import SchedulingClass
 from nodeward.features.cpus.pool_settings import RESERVED
-from nodeward.features.cpus.values import Ask, Denied, Ground, Pools
+from nodeward.features.cpus.pool_tree import Tree
+from nodeward.features.cpus.settings import PolicySettings
+from nodeward.features.cpus.values import Ask, Denied, Grant, Ground, Pools
 
 
 def _of_pool(_: Ground, at: Pools) -> CpuSet:
@@ -43,6 +46,13 @@ class Policy:
     room_m: Callable[[Ground, Pools, str], int] | None = None
     """How much the containers of the pool may request together at most, beside what others have. None: no more than its
     CPUs now."""
+    tree: Callable[[Ground], Tree | None] = lambda _: None
+    """How its pools lie within one another; None where they do not."""
+    faults: Callable[[Ask], Iterable[str]] = lambda _: ()
+    """What is wrong with the annotations of a container's pod, in sentences."""
+    scheduling: Callable[[PolicySettings, Ask, Grant], tuple[Sequence[SchedulingClass], str]] = lambda *_: ((), "")
+    """The scheduling classes that there are, and the name of the one for a container with this grant; empty for
+    none."""
     reserved: Callable[[Ground, Pools], CpuSet] = _of_pool
     """The CPUs that are kept for the system."""
     needs: tuple[str, ...] = ()

@@ -39,6 +39,16 @@ class Within(Enum):
     THREAD = "thread"
 
 
+class PoolLevel(Enum):
+    """The level of a pool in the tree of `topology-aware`."""
+
+    SYSTEM = "system"
+    PACKAGE = "package"
+    DIE = "die"
+    NUMA = "numa"
+    L3CACHE = "l3cache"
+
+
 class MemoryType(Enum):
     """The memory type of a NUMA node. As nri-plugins tells them apart: a node with CPUs is DRAM, a small one without is
     HBM, another one PMEM."""
@@ -141,6 +151,48 @@ class BalloonsSettings:
         True, "Whether new containers are held to the memory near their CPUs; see `cpus.memory`."
     )
     scheduling_classes: tuple[SchedulingClass, ...] = setting((), "How the kernel schedules containers of a type.")
+
+
+@dataclass(frozen=True, slots=True)
+class ClassOf:
+    """The scheduling class of a namespace, or of a QoS class."""
+
+    name: str = ""
+    scheduling_class: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyAwareSettings:
+    """The settings of the policy `topology-aware`."""
+
+    pin_cpu: bool = setting(True, "Whether containers are held to the CPUs of their pools.")
+    pin_memory: bool = setting(
+        True, "Whether new containers are held to the memory near their CPUs; see `cpus.memory`."
+    )
+    prefer_isolated_cpus: bool = setting(
+        False, "`true`: one exclusive CPU, of a request below two, is a kernel-isolated one if there is any."
+    )
+    prefer_shared_cpus: bool = setting(False, "`true`: no container has exclusive CPUs unless its annotation says so.")
+    colocate_pods: bool = setting(False, "Whether containers of a pod are placed near one another.")
+    colocate_namespaces: bool = setting(False, "The same for containers of a namespace.")
+    reserved_pool_namespaces: tuple[str, ...] = setting(
+        (), "Namespaces, besides kube-system, that run on the reserved CPUs; patterns such as `infra-*`."
+    )
+    default_cpu_priority: Priority = setting(
+        Priority.NONE, "Which cores exclusive CPUs are of first: `high`, `normal`, `low` or `none`."
+    )
+    unlimited_burstable: PoolLevel = setting(
+        PoolLevel.PACKAGE,
+        "How large a pool Burstable containers without a CPU limit get: `system`, `package`, `die`, `numa` or "
+        "`l3cache`.",
+    )
+    scheduling_classes: tuple[SchedulingClass, ...] = setting((), "How the kernel schedules containers of a class.")
+    namespace_scheduling_classes: tuple[ClassOf, ...] = setting(
+        (), "The scheduling class of each namespace, as `{web: fast}`."
+    )
+    pod_qos_scheduling_classes: tuple[ClassOf, ...] = setting(
+        (), "The scheduling class of each QoS class, as `{guaranteed: fast}`; a namespace's comes first."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ def set_of(at: Pools, grant: Grant) -> CpuSet:
     if not grant.pinned:
         return 0
     if not grant.shares_pool:
-        return grant.own | grant.extra
+        return (grant.own | grant.extra) & ~grant.hidden
     pool = at.pools[grant.pool]
     if grant.hide:
-        return grant.own | pool.firsts | grant.extra
+        return (grant.own | pool.firsts | grant.extra) & ~grant.hidden
     return grant.own | pool.cpus | pool.lent | grant.extra
 
 

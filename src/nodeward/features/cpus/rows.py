@@ -47,6 +47,10 @@ class CpuPoolRow:
     lent: str = gauge(
         "nodeward_cpus_pool_lent", "Idle CPUs that containers of the pool may also use.", of=_how_many, default=""
     )
+    within: str = ""
+    """The pool around it, of a policy whose pools lie within one another; empty for none."""
+    free_m: int | None = None
+    """How much its containers may still request, in thousandths of a CPU; None where the policy sets no such bound."""
 
 
 @dataclass(frozen=True, slots=True)

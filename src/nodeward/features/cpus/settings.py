@@ -13,6 +13,7 @@ from nodeward.features.cpus.pool_settings import (
     DynamicPoolsSettings,
     PodpoolsSettings,
     StaticPoolsSettings,
+    TopologyAwareSettings,
 )
 
 
@@ -119,6 +120,7 @@ class PolicySettings:
     podpools: PodpoolsSettings = field(default_factory=PodpoolsSettings)
     static_pools: StaticPoolsSettings = field(default_factory=StaticPoolsSettings)
     dynamic_pools: DynamicPoolsSettings = field(default_factory=DynamicPoolsSettings)
+    topology_aware: TopologyAwareSettings = field(default_factory=TopologyAwareSettings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from nodeward.core.workload import Container, ContainerId, Phase, PodUid, Qos, S
 from nodeward.features.cpus import memory, recorded
 from nodeward.features.cpus.ask import ask_of, is_resized, key_of, label_keys, named
 from nodeward.features.cpus.place import Placed, admitted, all_placed, is_kept, wanted
-from nodeward.features.cpus.policies.pools_with_rules import type_of
 from nodeward.features.cpus.policies.table import policy_of
 from nodeward.features.cpus.policy import Policy
 from nodeward.features.cpus.pools import apart, changed, set_of
@@ -50,26 +49,24 @@ def classes_of(ask: Ask, grant: Grant, rules: PolicySettings) -> tuple[Adjustmen
         elif key:
             remedy = "write 1 to 63 letters, digits and any of _ . -"
             faults.append(f"annotation {key}: {said[:64]!r} is no name of a class; {remedy}")
-    scheduling = None
-    if rules.active == "balloons" and grant.pool:
-        scheduling, fault = _scheduling(ask, grant, rules)
-        faults += [fault] if fault else []
+    policy = policy_of(rules.active)
+    scheduling, fault = _scheduling(ask, *policy.scheduling(rules, ask, grant))
+    faults += [*policy.faults(ask), *([fault] if fault else [])]
     rdt, blockio = found.get("rdt", ""), found.get("blockio", "")
     return Adjustment(rdt_class=rdt, blockio_class=blockio, scheduling=scheduling), tuple(faults)
 
 
-def _scheduling(ask: Ask, grant: Grant, rules: PolicySettings) -> tuple[SchedulingClass | None, str]:
-    """By the annotation; else by the balloon's type."""
-    classes = {one.name: one for one in rules.balloons.scheduling_classes}
+def _scheduling(ask: Ask, known: Sequence[SchedulingClass], name: str) -> tuple[SchedulingClass | None, str]:
+    """By the annotation, for policies that have classes; else the one of this name."""
+    classes = {one.name: one for one in known}
     fault = ""
     said = scoped(ask.annotations, keys.SCHEDULING_CLASS, ask.container)
-    if said is not None:
+    if said is not None and classes:
         if said[0] in classes:
             return classes[said[0]], ""
-        known = ", ".join(classes) or "none"
-        fault = f"annotation {keys.SCHEDULING_CLASS}: {said[0][:64]!r} is no scheduling class; classes are {known}"
-    names = (one.scheduling_class for one in rules.balloons.balloon_types if one.name == type_of(grant.pool))
-    return classes.get(next(names, "")), fault
+        every = ", ".join(classes)
+        fault = f"annotation {keys.SCHEDULING_CLASS}: {said[0][:64]!r} is no scheduling class; classes are {every}"
+    return classes.get(name), fault
 
 
 KIND = "cpuset"

@@ -70,6 +70,8 @@ class Grant:
     """Why these: code and values for `explain`."""
     hide: bool = False
     """Of the pool's CPUs it has one thread of each core."""
+    hidden: CpuSet = 0
+    """Of the cores of its own CPUs, the threads that it does not use."""
     pinned: bool = True
     """False: it counts in its pool, and is not held to its CPUs."""
     namespace: str = ""

@@ -13,11 +13,13 @@ from nodeward.core.workload import ContainerId, PodUid
 from nodeward.features.cpus.amounts import RESERVED as RESERVED_CPUS
 from nodeward.features.cpus.amounts import reserved_offline
 from nodeward.features.cpus.place import begun
+from nodeward.features.cpus.policies.pools_with_rules import requested_m
+from nodeward.features.cpus.policies.table import policy_of
 from nodeward.features.cpus.pools import set_of
 from nodeward.features.cpus.rows import CpuHolderRow, CpuPoolRow, CpuRow, CpusView, in_order
 from nodeward.features.cpus.state import Cpus, Held
 from nodeward.features.cpus.step import is_unfit
-from nodeward.features.cpus.values import Denied, Grant, Ground
+from nodeward.features.cpus.values import Denied, Grant, Ground, Pools
 from nodeward.features.cpus.words import RESERVED, cpu_sentence
 from nodeward.features.root import State
 
@@ -47,10 +49,7 @@ def cpus_view(state: State, now_ns: int, pace: Pace = at_once) -> CpusView | Non
         driver=settings.driver.value,
         online=cpuset.text(cpus.machine.online),
         cpus=_cpu_rows(cpus.machine, cpus, shown),
-        pools=tuple(
-            CpuPoolRow(name, cpuset.text(pool.cpus), tuple(shown[key] for key in pool.members), cpuset.text(pool.lent))
-            for name, pool in cpus.pools.pools.items()
-        ),
+        pools=tuple(_pool_rows(Ground(cpus.machine, cpus.rules), cpus.pools, shown)),
         holders=in_order(rows),
         refused=cpus.refused,
         faults=cpus.machine.faults,
@@ -60,6 +59,16 @@ def cpus_view(state: State, now_ns: int, pace: Pace = at_once) -> CpusView | Non
         memory={node.id: node.bytes for node in cpus.machine.memory},
         in_force=not is_unfit(cpus),
     )
+
+
+def _pool_rows(ground: Ground, at: Pools, names: Mapping[str, str]) -> Iterator[CpuPoolRow]:
+    policy = policy_of(ground.rules.active)
+    tree, room_m = policy.tree(ground), policy.room_m
+    for name, pool in at.pools.items():
+        members = tuple(names[key] for key in pool.members)
+        free_m = max(room_m(ground, at, name) - requested_m(at, name), 0) if room_m is not None else None
+        within = tree.around(name) if tree is not None else ""
+        yield CpuPoolRow(name, cpuset.text(pool.cpus), members, cpuset.text(pool.lent), within, free_m)
 
 
 def _notes(cpus: Cpus, machine: Machine) -> Iterator[str]:

@@ -164,9 +164,13 @@ def _legend(view: CpusView, signs: Mapping[str, str]) -> Iterator[str]:
         state = "" if row.state == "held" else f" ({row.state})"
         memory = f", memory of node(s) {row.memory}" if row.memory else ""
         yield f"{signs.get(row.name, '?')} {row.name}: {row.own}{beside}{memory}{state}"
+    depth = dict[str, int]()
     for pool in view.pools:
+        depth[pool.name] = depth.get(pool.within, -1) + 1
         lent = f", lent {pool.lent}" if pool.lent else ""
-        yield f"pool {pool.name}: {pool.cpus or 'no CPUs'}{lent}, {len(pool.members)} container(s)"
+        free = f", {pool.free_m} m free" if pool.free_m is not None else ""
+        indent = "  " * depth[pool.name]
+        yield f"{indent}pool {pool.name}: {pool.cpus or 'no CPUs'}{lent}{free}, {len(pool.members)} container(s)"
     if economy := cpuset.text(cpuset.of(row.cpu for row in view.cpus if row.efficient)):
         yield f"made for economy: {economy}"
     yield from view.faults
@@ -225,6 +229,28 @@ def _balloon(values: Values) -> str:
     return f"Of the type {kind} by {_BY.get(by, by)}; the balloon {name} was chosen since {_HOW.get(how, how)}."
 
 
+_RULE = {
+    "affinity": "more containers of its pod or namespace are near",
+    "level": "its level is nearer to the one for Burstable containers without a CPU limit",
+    "limit": "its CPU limit fits there",
+    "memory": "it is near fewer memory nodes ({0} against {1})",
+    "priority": "it has enough CPUs of the preferred kind",
+    "depth": "it is farther down in the tree",
+    "isolated": "it has more isolated CPUs",
+    "members": "fewer containers are there ({0} against {1})",
+    "left": "more is left there ({0} m against {1} m)",
+    "order": "it comes first",
+}
+
+
+def _tree(values: Values) -> str:
+    name, fits, rule, second, mine, others = values
+    if rule == "only":
+        return f"{name} is the only pool with room."
+    why = _RULE.get(str(rule), str(rule)).format(mine, others)
+    return f"{name} was chosen of {fits} pools with room: before {second}, since {why}."
+
+
 _PODPOOL = {
     "pod": "its pod is there",
     "system": "its namespace is kube-system",
@@ -276,6 +302,10 @@ _SENTENCES: Mapping[str, str | Callable[[Values], str]] = {
     "cpus-podpool": _podpool,
     "cpus-static-pool": "Of the pool {0} it has {1} list(s) of CPUs.",
     "cpus-dynamic-pool": _dynamic,
+    "cpus-tree": _tree,
+    "cpus-tree-there": "It was in this pool already.",
+    "cpus-tree-reserved": "The namespace {0}, or its annotation, is for the reserved CPUs.",
+    "cpus-tree-resized": "It was resized from {0} to {1} milliCPU, and stays in its pool, or goes to one around it.",
     "cpus-memory": "Its memory nodes follow its CPUs, and none is taken away.",
     "cpus-changed": "Its set follows what others were given or gave back.",
     "cpus-source": "{0}: {1}",

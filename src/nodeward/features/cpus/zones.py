@@ -11,10 +11,12 @@ from nodeward.core import cpuset
 from nodeward.core.cpuset import CpuSet
 from nodeward.core.modes import Mode
 from nodeward.core.tables import kept
-from nodeward.core.topology import CpuAmount, Machine, NodeZones, Zone
+from nodeward.core.topology import CpuAmount, Level, Machine, NodeZones, Zone
 from nodeward.features.cpus.amounts import universe
 from nodeward.features.cpus.policies.pools_with_rules import requested_m
 from nodeward.features.cpus.policies.table import policy_of
+from nodeward.features.cpus.policy import Policy
+from nodeward.features.cpus.pool_tree import Tree
 from nodeward.features.cpus.settings import PolicySettings
 from nodeward.features.cpus.step import is_unfit
 from nodeward.features.cpus.values import Denied, Ground, Pool, Pools
@@ -36,7 +38,10 @@ def zones(state: State) -> NodeZones | None:
         return NOTHING
     ground = Ground(cpus.machine, cpus.rules)
     of = _uses(ground, cpus.pools)
-    return NodeZones((*_packages(of), *_nodes(of), *_pools(ground, cpus.pools)), {POLICY: cpus.rules.active})
+    tree = policy_of(cpus.rules.active).tree(ground)
+    names = [one.name for one in tree.pools] if tree is not None else []
+    packages = (one for one in _packages(of) if one.name not in names)  # then the pool of that name is one
+    return NodeZones((*packages, *_nodes(of), *_pools(ground, cpus.pools)), {POLICY: cpus.rules.active})
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +115,37 @@ def _sets(of: _Uses, inside: CpuSet) -> dict[str, str]:
 
 def _pools(ground: Ground, at: Pools) -> Iterator[Zone]:
     policy, capacity_m = policy_of(ground.rules.active), 1000 * ground.machine.online.bit_count()
+    tree, first = policy.tree(ground), _begun(ground.machine, ground.rules)
     for name, pool in at.pools.items():
         has_m, requested = 1000 * pool.cpus.bit_count(), requested_m(at, name)
         most_m, room_m = has_m, has_m
         if policy.room_m is not None:
-            most_m = policy.room_m(ground, Pools({**_begun(ground.machine, ground.rules), name: pool}), name)
+            alone = first if tree is not None else {**first, name: pool}
+            most_m = policy.room_m(ground, Pools(alone), name)
             room_m = policy.room_m(ground, at, name)
         yield Zone(
             name,
-            BALLOON if policy.room_m is not None else POOL,
+            _type(policy, tree, name),
             CpuAmount(capacity_m, min(most_m, capacity_m), max(min(room_m, capacity_m) - requested, 0)),
+            parent=tree.around(name) if tree is not None else "",
             attributes={**_pool_sets(pool), "excess cpus": f"{max(has_m - requested, 0)}m"},
         )
+
+
+_TYPES = {
+    Level.SYSTEM: "virtual node",
+    Level.PACKAGE: PACKAGE,
+    Level.DIE: "die",
+    Level.NUMA: "numa node",
+    Level.L3: "L3 cache",
+}
+"""As nri-plugins names the zones of `topology-aware`."""
+
+
+def _type(policy: Policy, tree: Tree | None, name: str) -> str:
+    if tree is not None:
+        return _TYPES[tree.pools[tree.at[name]].level] if name in tree.at else POOL
+    return BALLOON if policy.room_m is not None else POOL
 
 
 @kept

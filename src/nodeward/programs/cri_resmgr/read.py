@@ -222,6 +222,10 @@ def take(chosen: CommandLine, one: Given) -> None:
             chosen.pairs[section] = one.value
         case "static-policy-relaxed-isolation":
             chosen.pairs["policy.static.relaxed_isolation"] = one.value
+        case "topology-aware-pin-cpu" | "topology-aware-pin-memory":
+            chosen.pairs[_of_tree(one.name)] = one.value
+        case "topology-aware-prefer-isolated-cpus" | "topology-aware-prefer-shared-cpus":
+            chosen.pairs[_of_tree(one.name)] = one.value
         case "runtime-socket":
             chosen.pairs["relay.runtime"] = _path(one)
         case "config-socket":
@@ -242,6 +246,10 @@ def take(chosen: CommandLine, one: Given) -> None:
             chosen.pairs["cgroups.kubelet_root"] = one.value or "/"
         case _:
             _take_log(chosen, one)
+
+
+def _of_tree(option: str) -> str:
+    return f"policy.topology_aware.{option.removeprefix('topology-aware-').replace('-', '_')}"
 
 
 def _take_dump(chosen: CommandLine, one: Given) -> None:

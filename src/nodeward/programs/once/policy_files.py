@@ -9,8 +9,9 @@ anything.
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
+from nodeward.features.cpus.pool_settings import BalloonsSettings, TopologyAwareSettings
 from nodeward.features.cpus.settings import AmountKind, PolicySettings
 from nodeward.features.cpus.spelling import policy, pools
 from nodeward.features.settings import PolicyObjectsSection
@@ -20,7 +21,7 @@ from nodeward.programs.cri_resmgr.options import MODULES
 from nodeward.programs.cri_resmgr.yaml import unheeded
 from nodeward.settings import load
 from nodeward.settings.load import SettingsError
-from nodeward.settings.policy_object import BESIDE, TOPOLOGY_AWARE, below_spec, sections
+from nodeward.settings.policy_object import BESIDE, below_spec, sections
 
 API_VERSION = policy_format.API.removeprefix("/apis/")
 DONE, DIFFERS, NOT_ENFORCED, REFUSED = "done", "differs", "not enforced", "refused"
@@ -39,11 +40,16 @@ _STATIC_POOLS: Mapping[str, str] = {
     "labelNode": _OF_AGENT,
     "taintNode": _OF_AGENT,
 }
+_TOPOLOGY_AWARE: Mapping[str, str] = {
+    "Active": "no topology hints, affinities and memory tiers yet; a resize keeps what it has where it does not fit",
+    "unlimitedBurstable": "of two pools beside the level, the one below it comes first, and then the first in the tree",
+}
 _OTHERS: Mapping[str, Mapping[str, str]] = {
     "static-plus": {"Active": "containers of kube-system stay on the reserved CPUs: docs/cpus.md"},
     "dynamic-pools": {"Active": "use is measured every ten seconds, and no container waits for it"},
     "static-pools": _STATIC_POOLS,
     "balloons": _BALLOONS,
+    "topology-aware": _TOPOLOGY_AWARE,
 }
 """By policy, keys whose meaning is another here, and how."""
 _AMOUNTS = ("availableresources", "reservedresources", "available", "reserved")
@@ -55,8 +61,8 @@ _RELAYED: Mapping[str, str] = {
 }
 """Modules beside the policy that the relay takes in part."""
 _FORMS = (
-    "is no policy's configuration: give a BalloonsPolicy object, nri-plugins' configuration with balloonTypes, CRI "
-    "Resource Manager's file with the section policy, or its ConfigMap"
+    "is no policy's configuration: give a BalloonsPolicy or TopologyAwarePolicy object, nri-plugins' configuration, "
+    "CRI Resource Manager's file with the section policy, or its ConfigMap"
 )
 
 
@@ -173,12 +179,23 @@ def _document(tree: object, lines: Lines, path: str) -> Checked:
 
 def _is_spec(tree: Mapping[str, object]) -> bool:
     known = {_plain(name) for name in ("balloonTypes", "reservedPoolNamespaces", *sections({"a": 0})[0])}
-    return any(_plain(name) in known for name in tree)
+    return any(_plain(name) in known for name in tree) or _kind_of(tree) is PolicyKind.TOPOLOGY_AWARE
+
+
+def _kind_of(tree: Mapping[str, object]) -> PolicyKind:
+    """By a key that only the one policy has; balloons where it could be both."""
+    own, others = (
+        {_plain(name) for name in (*(one.name for one in fields(section)), *pools.NOT_ENFORCED[section])}
+        for section in (TopologyAwareSettings, BalloonsSettings)
+    )
+    own -= others
+    return PolicyKind.TOPOLOGY_AWARE if any(_plain(name) in own for name in tree) else PolicyKind.BALLOONS
 
 
 def _bare(tree: Mapping[str, object], lines: Lines, what: str, above: str) -> Checked:
     """A spec without its object, whose keys stand below `above` in the file."""
-    found = _spec(tree, {f"spec.{name}": line for name, line in lines.items()}, what)
+    kind = PolicyKind.BALLOONS if any(_plain(name) == "balloontypes" for name in tree) else _kind_of(tree)
+    found = _spec(tree, {f"spec.{name}": line for name, line in lines.items()}, what, kind=kind)
     return replace(found, rows=tuple(replace(row, path=above + row.path.removeprefix("spec.")) for row in found.rows))
 
 
@@ -186,9 +203,9 @@ def _object(tree: Mapping[str, object], lines: Lines, kind: str) -> Checked:
     metadata = tree.get("metadata")
     name = str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
     what = f"{kind} {name}".rstrip()
-    if kind != PolicyKind.BALLOONS.value:
-        other = f"{kind!r} is no kind of a policy; write {PolicyKind.BALLOONS.value}"
-        why = TOPOLOGY_AWARE if kind == PolicyKind.TOPOLOGY_AWARE.value else other
+    known = next((one for one in PolicyKind if one.value == kind), None)
+    if known is None:
+        why = f"{kind!r} is no kind of a policy; write {' or '.join(one.value for one in PolicyKind)}"
         return Checked(what, kind, (KeyRow("kind", lines.get("kind", 0), REFUSED, why),))
     spec = tree.get("spec")
     if not isinstance(spec, dict):
@@ -197,7 +214,7 @@ def _object(tree: Mapping[str, object], lines: Lines, kind: str) -> Checked:
     namespace = str(metadata.get("namespace", "")) if isinstance(metadata, dict) else ""
     if namespace not in ("", PolicyObjectsSection().namespace):
         notes += (f"objects of the namespace {namespace!r} count only where policy_objects.namespace names it",)
-    found = _spec(spec, {path: line for path, line in lines.items() if path.startswith("spec.")}, what, notes)
+    found = _spec(spec, {path: line for path, line in lines.items() if path.startswith("spec.")}, what, notes, known)
     version = str(tree.get("apiVersion", ""))
     if version == API_VERSION:
         return found
@@ -209,12 +226,18 @@ def _unused(name: str) -> str:
     return f"an object of the name {name!r} means no node: name it default, group.GROUP or node.NODE"
 
 
-def _spec(spec: Mapping[str, object], lines: Lines, what: str, notes: tuple[str, ...] = ()) -> Checked:
-    section, _ = sections(spec)
+def _spec(
+    spec: Mapping[str, object],
+    lines: Lines,
+    what: str,
+    notes: tuple[str, ...] = (),
+    kind: PolicyKind = PolicyKind.BALLOONS,
+) -> Checked:
+    section, _ = sections(spec, kind)
     faults = list[str]()
     chosen = policy.read(*policy.respelled(section, faults), faults)
     rows = _rows(lines, "spec.", [below_spec(fault) for fault in faults], chosen)
-    return Checked(what, "balloons", rows, (*notes, _PLACED), section)
+    return Checked(what, chosen.active, rows, (*notes, _PLACED), section)
 
 
 def _config_map(tree: Mapping[str, object], lines: Lines, path: str) -> Checked:

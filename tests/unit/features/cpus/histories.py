@@ -39,8 +39,10 @@ from nodeward.features.cpus.pool_settings import (
     DynamicPoolType,
     PodPool,
     PodpoolsSettings,
+    PoolLevel,
     StaticPool,
     StaticPoolsSettings,
+    TopologyAwareSettings,
     Within,
 )
 from nodeward.features.cpus.pools import apart
@@ -89,6 +91,13 @@ RULES = {
         reserved=CPU0,
         dynamic_pools=DynamicPoolsSettings(
             dynamic_pool_types=(DynamicPoolType("fast", ("lab",)), DynamicPoolType("slow", ("shop",)))
+        ),
+    ),
+    "topology-aware": PolicySettings(
+        "topology-aware",
+        reserved=CPU0,
+        topology_aware=TopologyAwareSettings(
+            colocate_pods=True, reserved_pool_namespaces=("infra",), unlimited_burstable=PoolLevel.NUMA
         ),
     ),
 }

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 from nodeward.core import annotations as keys
 from nodeward.core.cpuset import CpuSet, text
+from nodeward.core.decision import SchedulingClass
 from nodeward.core.refusal import Reason
 from nodeward.core.tables import beside, kept, put, without
 from nodeward.core.topology import Level, Machine
@@ -35,7 +36,9 @@ from nodeward.features.cpus.policies.pools_with_rules import (
     firsts,
     grant_of,
     is_of,
+    is_preserved,
     is_there,
+    memory_types,
     policy,
     requested_m,
     said,
@@ -50,12 +53,11 @@ from nodeward.features.cpus.pool_settings import (
     BalloonType,
     CoreType,
     Creation,
-    MemoryType,
     Priority,
     Within,
 )
 from nodeward.features.cpus.pools import joined
-from nodeward.features.cpus.requested import flag, scoped
+from nodeward.features.cpus.requested import flag
 from nodeward.features.cpus.settings import AmountKind, PolicySettings
 from nodeward.features.cpus.tree import Wish, grow, shrink
 from nodeward.features.cpus.values import Ask, Denied, Grant, Ground, Inside, Part, Pool, Pools
@@ -67,7 +69,6 @@ KINDS: Mapping[Priority, CpuPriority] = {
     Priority.NONE: CpuPriority.ANY,
 }
 """In the order in which the first balloons are made."""
-_MEMORY_TYPES = tuple(one.value for one in MemoryType)
 _LEVELS = {
     Within.SYSTEM: Level.SYSTEM,
     Within.PACKAGE: Level.PACKAGE,
@@ -208,8 +209,7 @@ def _kind(node: _Node, ask: Ask) -> tuple[BalloonType, str] | Denied:
 
 
 def _is_preserved(node: _Node, ask: Ask) -> bool:
-    found = scoped(ask.annotations, keys.PRESERVE_CPU, ask.container)
-    return (found is not None and found[0] == "true") or any(holds(one, ask) for one in node.rules.preserve)
+    return is_preserved(ask) or any(holds(one, ask) for one in node.rules.preserve)
 
 
 def _order(node: _Node, at: Pools, ask: Ask) -> Iterator[Offer] | Denied:
@@ -229,18 +229,9 @@ def _grant(node: _Node, ask: Ask, one: BalloonType, by: str, name: str, how: str
     hides = one.hide_hyperthreads if found is None else found is True
     grant = grant_of(ask, name, Reason("cpus-balloon", (one.name, by, name, how)), node.rules.pin_cpu)
     pins = node.rules.pin_memory if one.pin_memory is None else one.pin_memory
-    types = _annotated_types(ask) or one.memory_types
+    types = memory_types(ask) or one.memory_types
     grant = replace(grant, pins_memory=pins, memory_types=types if pins else ())
     return replace(grant, hide=hides, group=filled(one.group_by, ask), waits=not are_told(node.labels, ask))
-
-
-def _annotated_types(ask: Ask) -> tuple[MemoryType, ...]:
-    """The types of memory that the pod's annotation names; none where it has none, or a word that is no type."""
-    found = said(ask, keys.MEMORY_TYPE)
-    words = [word.strip().upper() for word in found.split(",")] if found is not None else []
-    return (
-        tuple(one for one in MemoryType if one.value in words) if all(word in _MEMORY_TYPES for word in words) else ()
-    )
 
 
 def _chain(node: _Node, at: Pools, ask: Ask, one: BalloonType) -> Iterator[tuple[str, Pools, str]]:
@@ -559,8 +550,14 @@ def _with_group(node: _Node, at: Pools, group: _Group) -> Pools:
     return found if node.machine.offline or _capacity(node, found, name) else at
 
 
+def _scheduling(rules: PolicySettings, _: Ask, grant: Grant) -> tuple[Sequence[SchedulingClass], str]:
+    """By the balloon's type."""
+    of = {one.name: one.scheduling_class for one in rules.balloons.balloon_types}
+    return (rules.balloons.scheduling_classes, of.get(type_of(grant.pool), "")) if grant.pool else ((), "")
+
+
 BALLOONS = policy(
     "balloons",
     "containers of a type share balloons: pools of CPUs that grow and shrink with what they request",
-    Hooks(_node, _carve, _order, _capacity, _size, _full, _resume, room_m=_room_m),
+    Hooks(_node, _carve, _order, _capacity, _size, _full, _resume, room_m=_room_m, scheduling=_scheduling),
 )

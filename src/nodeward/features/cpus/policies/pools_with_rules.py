@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from nodeward.core import annotations as keys
 from nodeward.core.cpuset import CpuSet
+from nodeward.core.decision import SchedulingClass
 from nodeward.core.refusal import Reason
 from nodeward.core.tables import kept
 from nodeward.core.topology import Machine
@@ -17,7 +19,7 @@ from nodeward.features.cpus import amounts
 from nodeward.features.cpus.match import globs
 from nodeward.features.cpus.picker import CpuPriority, pick
 from nodeward.features.cpus.policy import Policy
-from nodeward.features.cpus.pool_settings import SYSTEM_NAMESPACE
+from nodeward.features.cpus.pool_settings import SYSTEM_NAMESPACE, MemoryType
 from nodeward.features.cpus.pools import joined, left
 from nodeward.features.cpus.requested import scoped
 from nodeward.features.cpus.settings import PolicySettings
@@ -56,6 +58,7 @@ class Hooks(Generic[N]):
     """`Policy.resume`. None: `stayed`."""
     rebalance: Callable[[N, Pools, Mapping[int, int]], Pools] | None = None
     room_m: Callable[[N, Pools, str], int] | None = None
+    scheduling: Callable[[PolicySettings, Ask, Grant], tuple[Sequence[SchedulingClass], str]] = lambda *_: ((), "")
 
 
 def policy(name: str, about: str, hooks: Hooks[N], needs: tuple[str, ...] = ()) -> Policy:
@@ -103,6 +106,7 @@ def policy(name: str, about: str, hooks: Hooks[N], needs: tuple[str, ...] = ()) 
         keeps=False,
         resume=resume,
         room_m=room_m if hooks.room_m is not None else None,
+        scheduling=hooks.scheduling,
         needs=needs,
     )
 
@@ -180,6 +184,20 @@ def grant_of(ask: Ask, pool: str, reason: Reason, pinned: bool = True, pins_memo
         pins_memory=pins_memory,
         namespace=ask.namespace,
     )
+
+
+def memory_types(ask: Ask) -> tuple[MemoryType, ...]:
+    """The types of memory that the pod's annotation names; none where it has none, or a word that is no type."""
+    found = said(ask, keys.MEMORY_TYPE)
+    words = [word.strip().upper() for word in found.split(",")] if found is not None else []
+    known = [one.value for one in MemoryType]
+    return tuple(one for one in MemoryType if one.value in words) if all(word in known for word in words) else ()
+
+
+def is_preserved(ask: Ask) -> bool:
+    """Whether its pod's annotation leaves the container's CPUs alone."""
+    found = scoped(ask.annotations, keys.PRESERVE_CPU, ask.container)
+    return found is not None and found[0] == "true"
 
 
 def type_of(name: str) -> str:

@@ -9,6 +9,7 @@ from nodeward.features.cpus.policies.podpools import PODPOOLS
 from nodeward.features.cpus.policies.static import STATIC
 from nodeward.features.cpus.policies.static_plus import STATIC_PLUS
 from nodeward.features.cpus.policies.static_pools import STATIC_POOLS
+from nodeward.features.cpus.policies.topology_aware import TOPOLOGY_AWARE
 from nodeward.features.cpus.policy import Policy
 from nodeward.features.cpus.pools import joined, left
 from nodeward.features.cpus.values import Ask, Grant, Ground, Pools
@@ -28,7 +29,7 @@ def _release(_: Ground, at: Pools, key: str) -> Pools:
 
 NONE = Policy("none", "pins nothing: containers run wherever the runtime lets them", _begin, _admit, _release)
 
-_ALL = (NONE, STATIC, STATIC_PLUS, BALLOONS, PODPOOLS, STATIC_POOLS, DYNAMIC_POOLS)
+_ALL = (NONE, STATIC, STATIC_PLUS, BALLOONS, PODPOOLS, STATIC_POOLS, DYNAMIC_POOLS, TOPOLOGY_AWARE)
 POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in _ALL}
 ALIASES: Mapping[str, str] = {"null": "none", "": "none", "static+": "static-plus"}
 

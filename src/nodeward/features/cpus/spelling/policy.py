@@ -16,6 +16,7 @@ from nodeward.features.cpus.pool_settings import (
     DynamicPoolsSettings,
     PodpoolsSettings,
     StaticPoolsSettings,
+    TopologyAwareSettings,
 )
 from nodeward.features.cpus.settings import STATIC_OPTIONS, Amount, AmountKind, PolicySettings, StaticSettings
 from nodeward.features.cpus.spelling import pools
@@ -26,7 +27,7 @@ SECTION = "policy"
 MOST_FAULTS = 100
 """That are told at once."""
 MAX_MILLI = 1000 * (cpuset.MAX_CPU + 1)
-LATER = ("topology-aware", "memtier", "eda")
+LATER = ("memtier", "eda")
 """Policies of CRI Resource Manager and nri-plugins that a later version of Nodeward brings."""
 _NAMES: Mapping[str, Mapping[str, str]] = {
     "": {
@@ -39,6 +40,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "reserved_resources": "reserved",
         "static-pools": "static_pools",
         "dynamic-pools": "dynamic_pools",
+        "topology-aware": "topology_aware",
     },
     "static": {"RelaxedIsolation": "relaxed_isolation", "relaxedIsolation": "relaxed_isolation", "Options": "options"},
     **{name: pools.spellings(kind) for name, kind in pools.SECTIONS.items()},
@@ -200,13 +202,14 @@ def read(section: object, spelled: Spelled, faults: list[str]) -> PolicySettings
     podpools = pools.read(PodpoolsSettings, section.get("podpools"), f"{SECTION}.podpools", found)
     lists = pools.read(StaticPoolsSettings, section.get("static_pools"), f"{SECTION}.static_pools", found)
     divided = pools.read(DynamicPoolsSettings, section.get("dynamic_pools"), f"{SECTION}.dynamic_pools", found)
+    tree = pools.read(TopologyAwareSettings, section.get("topology_aware"), f"{SECTION}.topology_aware", found)
     found += _of_reserved(reserved, balloons)
     if reserved.kind is AmountKind.NONE and not found and active != "none":
         found += _lacking(active)
     faults += [_as_written(fault, spelled) for fault in found[:MOST_FAULTS]]
     if len(found) > MOST_FAULTS:
         faults.append(f"{SECTION}: and {len(found) - MOST_FAULTS} faults more")
-    return PolicySettings(active, available, reserved, static, balloons, podpools, lists, divided)
+    return PolicySettings(active, available, reserved, static, balloons, podpools, lists, divided, tree)
 
 
 def _as_written(fault: str, spelled: Spelled) -> str:

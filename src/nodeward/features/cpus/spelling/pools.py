@@ -17,15 +17,16 @@ from typing import TypeVar
 
 from nodeward.core import cpuset
 from nodeward.core.cpuset import MAX_CPU
-from nodeward.core.decision import Scheduler
+from nodeward.core.decision import Scheduler, SchedulingClass
 from nodeward.core.text import parse_bool
-from nodeward.core.workload import MOST, OWN, PREFIXES
+from nodeward.core.workload import MOST, OWN, PREFIXES, Qos
 from nodeward.features.cpus.expression import KEYS, OPERATORS, keys_of, labels_named, pieces, references
 from nodeward.features.cpus.pool_settings import (
     DEFAULT,
     RESERVED,
     BalloonsSettings,
     BalloonType,
+    ClassOf,
     Creation,
     DynamicPoolsSettings,
     DynamicPoolType,
@@ -35,6 +36,7 @@ from nodeward.features.cpus.pool_settings import (
     Priority,
     StaticPool,
     StaticPoolsSettings,
+    TopologyAwareSettings,
     instances,
 )
 
@@ -70,6 +72,7 @@ SECTIONS: Mapping[str, type] = {
     "podpools": PodpoolsSettings,
     "static_pools": StaticPoolsSettings,
     "dynamic_pools": DynamicPoolsSettings,
+    "topology_aware": TopologyAwareSettings,
 }
 MAX_ITEMS = 256
 """Of a list, and keys of a section."""
@@ -83,6 +86,7 @@ _CLASSES = "frequencies and idle states of CPUs are not set by Nodeward yet"
 _IRQS = "interrupts are not moved by Nodeward"
 _LOADS = "load classes do not keep balloons apart yet"
 _ELSEWHERE = "pools are not read from other files; write them here, below pools"
+_HINTS = "hints are those of devices, and cannot be made up"
 _ZONES = "containers are no zones of the NodeResourceTopology object (topology_objects.enabled)"
 NOT_ENFORCED: Mapping[type, Mapping[str, str]] = {
     BalloonsSettings: {
@@ -101,6 +105,15 @@ NOT_ENFORCED: Mapping[type, Mapping[str, str]] = {
         "showContainersInNrt": _ZONES,
     },
     DynamicPoolType: {"cpuClass": _CLASSES},
+    TopologyAwareSettings: {
+        "cpuClasses": _CLASSES,
+        "turboDomain": _CLASSES,
+        "sharedPoolCPUClass": _CLASSES,
+        "reservedPoolCPUClass": _CLASSES,
+        "defaultExclusiveCPUClass": _CLASSES,
+        "controllableInterrupts": _IRQS,
+        "fakeHints": _HINTS,
+    },
 }
 """Keys that are taken and have no effect, and why."""
 REFUSED: Mapping[type, Mapping[str, str]] = {
@@ -110,6 +123,10 @@ REFUSED: Mapping[type, Mapping[str, str]] = {
     },
     BalloonType: {
         "preferCloseToDevices": "which CPUs are close to a device is not read yet; leave it out",
+    },
+    TopologyAwareSettings: {
+        "availableResources": "stands beside the section, as policy.availableResources",
+        "reservedResources": "stands beside the section, as policy.reservedResources",
     },
     StaticPoolsSettings: {"confFilePath": _ELSEWHERE, "confDirPath": _ELSEWHERE, "confFileDir": _ELSEWHERE},
 }
@@ -147,7 +164,7 @@ def spellings(kind: type) -> dict[str, str]:
 def _camel(name: str) -> str:
     """As nri-plugins writes it."""
     first, *rest = name.split("_")
-    words = {"cpus": "CPUs", "cpu": "CPU"}
+    words = {"cpus": "CPUs", "cpu": "CPU", "qos": "QoS"}
     return _SPELLED.get(name) or first + "".join(words.get(word, word.capitalize()) for word in rest)
 
 
@@ -199,7 +216,7 @@ def _hint_schema(hint: object) -> object:
         return {"type": ["string", "integer"]}
     if typing.get_origin(hint) is tuple:
         (item, _) = typing.get_args(hint)
-        if item is StaticPool:
+        if item in (StaticPool, ClassOf):
             return {"type": ["array", "object", "null"]}
         items = {"type": "string"} if item is str or issubclass(item, Enum) else {"$ref": f"#/$defs/{item.__name__}"}
         return {"type": ["array", "null"], "items": items}
@@ -229,6 +246,10 @@ def read(kind: type[T], section: object, where: str, faults: list[str]) -> T:
                 faults += _pattern_faults(found.reserved_pool_namespaces, f"{where}.reservedPoolNamespaces")
                 for i, one in enumerate(found.dynamic_pool_types):
                     faults += _pattern_faults(one.namespaces, f"{where}.dynamic_pool_types[{i}].namespaces")
+            case TopologyAwareSettings():
+                faults += _pattern_faults(found.reserved_pool_namespaces, f"{where}.reservedPoolNamespaces")
+                faults += _scheduling_faults(found.scheduling_classes, _chosen_classes(found), where)
+                faults += _qos_faults(found, where)
     return found if len(faults) == before else kind()
 
 
@@ -315,6 +336,8 @@ def _items(name: str, item: type, value: object, where: str, faults: list[str]) 
         return ()
     if item is StaticPool and isinstance(value, dict):
         value = [one | {"name": key} if isinstance(one, dict) else {"name": key} for key, one in value.items()]
+    if item is ClassOf and isinstance(value, dict):
+        value = [{"name": key, "scheduling_class": one} for key, one in value.items()]
     if not isinstance(value, list | tuple) or len(value) > MAX_ITEMS:
         faults.append(f"{where}: is {shown(value)}, must be a list of at most {MAX_ITEMS} items")
         return ()
@@ -455,24 +478,41 @@ def _balloon_faults(rules: BalloonsSettings, section: object, where: str) -> Ite
     named = labels_named(rules)
     if len(named) > MOST:
         yield f"{where}: expressions name {len(named)} labels, more than {MOST}; match by fewer"
-    yield from _scheduling_faults(rules, where)
+    chosen = {f"balloon_types[{i}].schedulingClass": one.scheduling_class for i, one in enumerate(rules.balloon_types)}
+    yield from _scheduling_faults(rules.scheduling_classes, chosen, where)
     yield from _class_faults(section, where)
 
 
-def _scheduling_faults(rules: BalloonsSettings, where: str) -> Iterator[str]:
-    names = [one.name for one in rules.scheduling_classes]
+def _chosen_classes(rules: TopologyAwareSettings) -> Mapping[str, str]:
+    """The scheduling classes that are chosen, by the path of who chooses."""
+    lists = {
+        "namespaceSchedulingClasses": rules.namespace_scheduling_classes,
+        "podQoSSchedulingClasses": rules.pod_qos_scheduling_classes,
+    }
+    return {f"{path}.{one.name}": one.scheduling_class for path, ones in lists.items() for one in ones}
+
+
+def _qos_faults(rules: TopologyAwareSettings, where: str) -> Iterator[str]:
+    known = [one.value.lower() for one in Qos]
+    for one in rules.pod_qos_scheduling_classes:
+        if one.name.lower() not in known:
+            yield f"{where}.podQoSSchedulingClasses: {one.name!r} is no QoS class; one of {', '.join(known)}"
+
+
+def _scheduling_faults(classes: tuple[SchedulingClass, ...], chosen: Mapping[str, str], where: str) -> Iterator[str]:
+    """Of the classes, and of those that are chosen, by the path of who chooses."""
+    names = [one.name for one in classes]
     yield from _name_faults(names, f"{where}.scheduling_classes")
-    for i, one in enumerate(rules.scheduling_classes):
+    for i, one in enumerate(classes):
         here = f"{where}.scheduling_classes[{i}]"
         if (one.policy in (Scheduler.FIFO, Scheduler.RR)) != (one.priority > 0):
             yield f"{here}.priority: {one.priority}: fifo and rr need one from 1 to 99, and others have none"
         is_timed = 0 < one.runtime <= one.deadline <= (one.period or one.deadline)
         if one.policy is Scheduler.DEADLINE and not is_timed:
             yield f"{here}: deadline needs runtime, deadline and period in nanoseconds, none less than the one before"
-    for i, kind in enumerate(rules.balloon_types):
-        if kind.scheduling_class and kind.scheduling_class not in names:
-            chosen = f"{kind.scheduling_class!r} is no scheduling class; define it in schedulingClasses"
-            yield f"{where}.balloon_types[{i}].schedulingClass: {chosen}"
+    for path, name in chosen.items():
+        if name and name not in names:
+            yield f"{where}.{path}: {name!r} is no scheduling class; define it in schedulingClasses"
 
 
 def _limit_faults(kind: BalloonType, where: str) -> Iterator[str]:

@@ -1,0 +1,551 @@
+"""The policy `topology-aware` of nri-plugins and CRI Resource Manager: a tree of pools from the machine down to caches.
+
+A container goes to one pool. It shares the pool's CPUs, or has some of them for its own, or both. What it has for its
+own leaves every pool; what it requests of the shared ones counts in its pool and in those around it, so that no pool
+promises more than it has.
+
+Choices of upstream that are others here:
+
+- its order of pools is no strict order for Burstable containers without a limit; here each pool has a key, the least
+  wins, and two pools never have the same
+- there exclusive CPUs may be cut from pools within the chosen one that have promised these to others; here a part of
+  the tree never gives more than it has free
+- a resize that does not fit leaves a container without a place there; here it keeps what it has, and is refused
+- a resize may move a container to any pool there; here it stays in its pool, or goes to one around it
+- a new set of settings that does not fit one container is refused whole there; here that container stays unplaced
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from nodeward.core import annotations as keys
+from nodeward.core.cpuset import CpuSet, text
+from nodeward.core.decision import SchedulingClass
+from nodeward.core.refusal import Reason
+from nodeward.core.tables import beside, kept
+from nodeward.core.topology import Level, Machine
+from nodeward.core.workload import Qos
+from nodeward.features.cpus.amounts import universe
+from nodeward.features.cpus.picker import CpuPriority, pick, preferred
+from nodeward.features.cpus.policies.balloons import KINDS
+from nodeward.features.cpus.policies.pools_with_rules import (
+    firsts,
+    is_preserved,
+    is_system,
+    kept_and_others,
+    memory_types,
+    requested_m,
+)
+from nodeward.features.cpus.policy import Policy
+from nodeward.features.cpus.pool_settings import PoolLevel, Priority, TopologyAwareSettings
+from nodeward.features.cpus.pool_tree import Tree, tree_of
+from nodeward.features.cpus.pools import joined, left
+from nodeward.features.cpus.requested import Scope, flag, scoped, shares_of
+from nodeward.features.cpus.settings import PolicySettings
+from nodeward.features.cpus.values import Ask, Denied, Grant, Ground, Pool, Pools
+
+RESERVED, ISOLATED = "reserved", "isolated"
+_LEVELS = {
+    PoolLevel.SYSTEM: Level.SYSTEM,
+    PoolLevel.PACKAGE: Level.PACKAGE,
+    PoolLevel.DIE: Level.DIE,
+    PoolLevel.NUMA: Level.NUMA,
+    PoolLevel.L3CACHE: Level.L3,
+}
+_COLOCATED = 10
+"""Weight of each container of the same pod, or namespace."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """What the settings make of the machine."""
+
+    machine: Machine
+    rules: TopologyAwareSettings
+    tree: Tree
+    reserved: CpuSet
+    sharable: CpuSet
+    """CPUs for containers that are neither reserved nor isolated."""
+    isolated: CpuSet
+
+
+@dataclass(frozen=True, slots=True)
+class _Want:
+    """What a container is to have. `full`: CPUs of its own; `part_m`: of those that it shares."""
+
+    full: int = 0
+    part_m: int = 0
+    reserved: bool = False
+    isolated: bool = False
+    """Whether those of its own are to be isolated ones if there are enough."""
+    must: bool = False
+    """Whether it has none but isolated ones for its own."""
+    priority: CpuPriority = CpuPriority.ANY
+    limit_m: int = 0
+    """A Burstable container's; 0 for none."""
+    level: Level | None = None
+    """Of the pool for a Burstable container without a limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A pool for a container: the least key of those with room is chosen."""
+
+    key: tuple[tuple[int, ...], ...]
+    at: int
+
+
+_RULES = ("affinity", "level", "limit", "memory", "priority", "depth", "isolated", "members", "left", "order")
+"""What each part of a choice's key is."""
+
+
+# ---- the settings
+
+
+@kept
+def _node(machine: Machine, settings: PolicySettings) -> _Node | Denied:
+    found = kept_and_others(machine, settings)
+    if isinstance(found, Denied):
+        return found
+    reserved, sharable = found
+    allowed = universe(Ground(machine, settings))
+    if isinstance(allowed, Denied):
+        return allowed
+    if not sharable:
+        return Denied(
+            f"policy.ReservedResources.CPU takes all CPUs that are available and not isolated ({text(reserved)}), and "
+            "topology-aware needs one to share; reserve fewer"
+        )
+    return _Node(machine, settings.topology_aware, tree_of(machine), reserved, sharable, allowed & machine.isolated)
+
+
+def _begin(ground: Ground) -> Pools | Denied:
+    node = _node(ground.machine, ground.rules)
+    if isinstance(node, Denied):
+        return node
+    pools = {one.name: _pool(node, one.cpus & node.sharable) for one in node.tree.pools}
+    pools[RESERVED] = _pool(node, node.reserved)
+    return Pools(pools | ({ISOLATED: Pool(node.isolated)} if node.isolated else {}))
+
+
+def _pool(node: _Node, cpus: CpuSet, before: Pool | None = None) -> Pool:
+    return replace(before or Pool(0), cpus=cpus, firsts=firsts(node.machine, cpus, 0))
+
+
+# ---- what a container wants
+
+
+def _flag(ask: Ask, word: str) -> tuple[bool | None, Scope]:
+    """What its annotation of this word says, and for whom it was written."""
+    for key in keys.OF_TREE[word]:
+        found = flag(ask.annotations, key, ask.container)
+        if isinstance(found, bool):
+            said = scoped(ask.annotations, key, ask.container)
+            return found, said[1] if said is not None else Scope.BARE
+    return None, Scope.BARE
+
+
+def _word(ask: Ask, word: str) -> str:
+    found = (scoped(ask.annotations, key, ask.container) for key in keys.OF_TREE[word])
+    return next((said[0].strip().lower() for said in found if said is not None), "")
+
+
+def _faults(ask: Ask) -> Iterator[str]:
+    """What is wrong with its pod's annotations, in sentences. A wrong one counts as none."""
+    words: Mapping[str, tuple[str, ...]] = {
+        "prefer-cpu-priority": (*(one.value for one in Priority), "default"),
+        "unlimited-burstable": tuple(one.value for one in PoolLevel),
+    }
+    for key in keys.OF_TREE_LATER:
+        if scoped(ask.annotations, key, ask.container) is not None:
+            yield f"annotation {key}: is not followed by Nodeward yet, and changes nothing"
+    for word, spellings in keys.OF_TREE.items():
+        for key in spellings:
+            said = scoped(ask.annotations, key, ask.container)
+            if said is not None and word in words and said[0].strip().lower() not in words[word]:
+                yield f"annotation {key}: {said[0][:64]!r} is not allowed; one of {', '.join(words[word])}"
+            elif said is not None and word not in words:
+                wrong = flag(ask.annotations, key, ask.container)
+                yield from (wrong,) if isinstance(wrong, str) else ()
+
+
+def _want(node: _Node, ask: Ask) -> _Want:
+    wants_reserved, _ = _flag(ask, "prefer-reserved-cpus")
+    if wants_reserved or (wants_reserved is None and is_system(node.rules.reserved_pool_namespaces, ask)):
+        return _Want(part_m=ask.request_m, reserved=True)
+    if ask.qos is Qos.BURSTABLE:
+        word = _word(ask, "unlimited-burstable")
+        level = PoolLevel(word) if word in [one.value for one in PoolLevel] else node.rules.unlimited_burstable
+        found = _level(node, _LEVELS[level]) if not ask.limit_m else None
+        return _Want(part_m=ask.request_m, limit_m=ask.limit_m, level=found)
+    if not ask.known or ask.qos is not Qos.GUARANTEED:
+        return _Want(part_m=ask.request_m if ask.known else 0)
+    return _of_guaranteed(node, ask)
+
+
+def _level(node: _Node, asked: Level) -> Level:
+    """The level that is asked for, or the next one above that the tree has."""
+    return max((one.level for one in node.tree.pools if one.level <= asked), default=node.tree.pools[0].level)
+
+
+def _of_guaranteed(node: _Node, ask: Ask) -> _Want:
+    full, part_m = divmod(ask.request_m, 1000)
+    shared, _ = _flag(ask, "prefer-shared-cpus")
+    prefers, scope = _flag(ask, "prefer-isolated-cpus")
+    requires, its_scope = _flag(ask, "require-isolated-cpus")
+    must = bool(requires) and (prefers is None or its_scope >= scope)
+    isolated = must or (prefers if prefers is not None else full == 1 and node.rules.prefer_isolated_cpus)
+    if shared is None:
+        shared = node.rules.prefer_shared_cpus or (full > 1 and part_m > 0)
+    if shared or not full:
+        return _Want(part_m=ask.request_m)
+    word = _word(ask, "prefer-cpu-priority")
+    known = next((one for one in Priority if one.value == word), node.rules.default_cpu_priority)
+    return _Want(full, part_m, isolated=isolated, must=must, priority=KINDS[known])
+
+
+# ---- what is free
+
+
+def _free(node: _Node, at: Pools) -> list[int]:
+    """By pool, how much of its shared CPUs is promised to nobody, in thousandths of a CPU: neither there, nor within
+    it, nor in a pool around it. A container that requests nothing needs one."""
+    tree = node.tree
+    used = [requested_m(at, one.name) for one in tree.pools]
+    for i in range(len(used)):
+        members = at.pools[tree.pools[i].name].members
+        used[i] += any(at.grants[key].shares_pool and not at.grants[key].part_m for key in members)
+    for i in range(len(used) - 1, 0, -1):
+        used[tree.pools[i].above] += used[i]
+    free = [1000 * at.pools[one.name].cpus.bit_count() - used[i] for i, one in enumerate(tree.pools)]
+    for i, one in enumerate(tree.pools[1:], 1):
+        free[i] = min(free[i], free[one.above])
+    return free
+
+
+def _given_up(node: _Node, at: Pools, free: Sequence[int], i: int, want: _Want, near: CpuSet) -> CpuSet:
+    """The CPUs that the pool can give to one container alone: no pool within it gives more than it has free."""
+    tree, cpus = node.tree, at.pools[node.tree.pools[i].name].cpus
+    count = max(free[i], 0) // 1000
+    found = cpus
+    for j in tree.inside[i]:
+        theirs = at.pools[tree.pools[j].name].cpus
+        found = found & ~theirs | _given_up(node, at, free, j, want, near)
+    if found.bit_count() <= count:
+        return found
+    stay = found & near
+    if stay.bit_count() >= count:
+        return pick(node.machine, stay, count, want.priority)
+    return stay | pick(node.machine, found & ~stay, count - stay.bit_count(), want.priority, near=stay)
+
+
+# ---- the choice
+
+
+def _choices(node: _Node, at: Pools, free: Sequence[int], ask: Ask, want: _Want) -> list[_Choice]:
+    """The pools that have room, the best first."""
+    kin = _kin(node, at, ask)
+    isolated = at.pools[ISOLATED].cpus if ISOLATED in at.pools else 0
+    found = list[_Choice]()
+    for i, one in enumerate(node.tree.pools):
+        alone = (isolated & one.cpus).bit_count()
+        spare = want.isolated and want.full > 0 and alone >= want.full
+        rest = free[i] - want.part_m - (0 if spare else 1000 * want.full)
+        if rest < 0 or (want.must and not spare) or (not want.full and not want.part_m and rest < 1):
+            continue
+        found.append(_Choice(_key(node, at, i, want, free[i], rest, alone if spare else 0, kin), i))
+    return sorted(found, key=lambda choice: choice.key)
+
+
+def _key(
+    node: _Node, at: Pools, i: int, want: _Want, free: int, rest: int, isolated: int, kin: Sequence[int]
+) -> tuple[tuple[int, ...], ...]:
+    """By `_RULES`; the least is the best."""
+    one = node.tree.pools[i]
+    pool = at.pools[one.name]
+    alike = preferred(node.machine, want.priority)
+    return (
+        (-kin[i],),
+        _beside_level(one.level, want.level, free, i),
+        (int(want.limit_m > free),),
+        (one.memory.bit_count(),),
+        (int(want.full > 0 and not isolated and (pool.cpus & alike).bit_count() < want.full),),
+        (-one.depth,),
+        (want.full - isolated if isolated else 0,),
+        (0 if want.full else len(pool.members),),
+        (-rest,),
+        (i,),
+    )
+
+
+def _beside_level(level: Level, asked: Level | None, free: int, i: int) -> tuple[int, ...]:
+    """For a container that is to have a pool of a level: one at that level before one below it, and that before one
+    above; of several at the level the one with most free."""
+    if asked is None:
+        return (0,)
+    if level is asked:
+        return 0, -free, i
+    return 1 if level > asked else 2, 0, i
+
+
+def _kin(node: _Node, at: Pools, ask: Ask) -> list[int]:
+    """By pool, how many containers of the same pod and namespace are near, as far as these are placed together."""
+    rules, tree = node.rules, node.tree
+    own = [0] * len(tree.pools)
+    if not (rules.colocate_pods or rules.colocate_namespaces):
+        return own
+    pod = f"{ask.pod_uid}/"
+    for key, grant in at.grants.items():
+        i = tree.at.get(grant.pool)
+        if i is not None and key != ask.key:
+            same = rules.colocate_pods and key.startswith(pod)
+            own[i] += _COLOCATED * (same + (rules.colocate_namespaces and grant.namespace == ask.namespace))
+    return [_near(tree, own, i) for i in range(len(own))]
+
+
+def _near(tree: Tree, own: Sequence[int], i: int) -> int:
+    """The weights of the pools above and below this one, and its own: three quarters for each step. In whole numbers,
+    so that the same containers give the same sum."""
+    far = 2 * max(one.depth for one in tree.pools)
+    found, depth = 0, tree.pools[i].depth
+    for j, weight in enumerate(own):
+        if weight and (i in tree.paths[j] or j in tree.paths[i]):
+            steps = abs(tree.pools[j].depth - depth)
+            found += weight * 3**steps * 4 ** (far - steps)
+    return found
+
+
+def _taken(node: _Node, at: Pools, free: Sequence[int], i: int, want: _Want, stay: CpuSet) -> CpuSet | None:
+    """CPUs of its own of this pool, those of `stay` first; None where it has too few."""
+    if not want.full:
+        return 0
+    inside = node.tree.pools[i].cpus
+    isolated = at.pools[ISOLATED].cpus & inside if want.isolated and ISOLATED in at.pools else 0
+    if isolated.bit_count() < want.full:
+        isolated = 0
+    found = isolated or _given_up(node, at, free, i, want, stay)
+    if found.bit_count() < want.full:
+        return None
+    held = found & stay
+    if held.bit_count() >= want.full:
+        return pick(node.machine, held, want.full, want.priority)
+    return held | pick(node.machine, found & ~held, want.full - held.bit_count(), want.priority, near=held)
+
+
+# ---- who comes, and goes
+
+
+def _admit(ground: Ground, at: Pools, ask: Ask) -> Pools | Denied:
+    node = _node(ground.machine, ground.rules)
+    if isinstance(node, Denied):
+        return node
+    before = at.grants.get(ask.key)
+    if before is not None:
+        return _changed(node, at, before, ask)
+    if is_preserved(ask):
+        return joined(at, _grant(node, ask, _Want(), "", 0, Reason("cpus-balloon-preserved")))
+    want = _want(node, ask)
+    if want.reserved and _reserved_room(node, at) >= want.part_m:
+        return joined(at, _grant(node, ask, want, RESERVED, 0, Reason("cpus-tree-reserved", (ask.namespace,))))
+    want = replace(want, reserved=False)
+    free = _free(node, at)
+    choices, stay = _choices(node, at, free, ask, want), _stays(ask, want)
+    there = _there(node, at, ask, want)
+    for i, choice in sorted(enumerate(choices), key=lambda one: one[1].at != there):
+        why = _why(node, choices, i) if choice.at != there else Reason("cpus-tree-there")
+        if after := _placed(node, at, free, choice.at, ask, want, why, stay):
+            return after
+    return Denied(_full(node, at, free, ask, want))
+
+
+def _reserved_room(node: _Node, at: Pools) -> int:
+    return 1000 * at.pools[RESERVED].cpus.bit_count() - requested_m(at, RESERVED)
+
+
+def _stays(ask: Ask, want: _Want) -> CpuSet:
+    """Its own CPUs, where it runs already; a larger set holds shared ones too."""
+    return ask.has if ask.has.bit_count() == want.full else 0
+
+
+def _placed(
+    node: _Node, at: Pools, free: Sequence[int], i: int, ask: Ask, want: _Want, why: Reason, stay: CpuSet
+) -> Pools | None:
+    """With the container in this pool; None where it has too few CPUs to give. Those of `stay` come first."""
+    own = _taken(node, at, free, i, want, stay)
+    if own is None:
+        return None
+    name = node.tree.pools[i].name
+    return _without(node, joined(at, _grant(node, ask, want, name, own, why)), own)
+
+
+def _there(node: _Node, at: Pools, ask: Ask, want: _Want) -> int | None:
+    """The pool in which a container is that runs already: by the record, or by its CPUs; None where it is in none."""
+    tree = node.tree
+    found = tree.at.get(ask.was)
+    if found is None and ask.has:
+        around = [i for i, one in enumerate(tree.pools) if ask.has & ~one.cpus == 0]
+        is_own = want.full > 0 and _stays(ask, want) > 0
+        same = (i for i, one in enumerate(tree.pools) if at.pools[one.name].cpus == ask.has)
+        found = max(around, key=lambda i: tree.pools[i].depth, default=None) if is_own else next(same, None)
+    return found
+
+
+def _changed(node: _Node, at: Pools, before: Grant, ask: Ask) -> Pools | Denied:
+    """A restart, a resize, or a late word on what it requests. It stays in its pool, or goes to one around it."""
+    if not ask.known or (not before.pool and not before.pinned):
+        return at
+    want = _want(node, ask)
+    is_same = (want.full, want.part_m) == (before.own.bit_count(), before.part_m)
+    if is_same and want.reserved == (before.pool == RESERVED):
+        grant = replace(before, request_m=ask.request_m, role=ask.role, source=ask.source)
+        return at if grant == before else joined(at, grant)
+    without = _release_of(node, at, ask.key)
+    if want.reserved and _reserved_room(node, without) >= want.part_m:
+        why = Reason("cpus-tree-reserved", (ask.namespace,))
+        return joined(without, _grant(node, ask, want, RESERVED, 0, why))
+    want = replace(want, reserved=False)
+    free, known = _free(node, without), node.tree.at.get(before.pool)
+    fits = [one.at for one in _choices(node, without, free, ask, want)]
+    why = Reason("cpus-tree-resized", (before.request_m, ask.request_m))
+    for i in fits if known is None else (i for i in node.tree.paths[known] if i in fits):
+        if after := _placed(node, without, free, i, ask, want, why, before.own):
+            return after
+    return Denied(_full(node, without, free, ask, want))
+
+
+def _grant(node: _Node, ask: Ask, want: _Want, pool: str, own: CpuSet, why: Reason) -> Grant:
+    hides = flag(ask.annotations, keys.HIDE_HYPERTHREADS, ask.container) is True
+    keeps_memory, _ = _flag(ask, "memory.preserve")
+    pins = node.rules.pin_memory and not keeps_memory
+    shares = (want.part_m or 1000 * want.full) if ask.known and pool else 0
+    return Grant(
+        ask.key,
+        pool,
+        own,
+        want.part_m if pool else 0,
+        shares=shares_of(shares) if shares else 0,
+        request_m=ask.request_m,
+        role=ask.role,
+        source=ask.source,
+        reason=why,
+        hide=hides,
+        hidden=_seconds(node.machine, own) if hides else 0,
+        pinned=node.rules.pin_cpu and bool(pool),
+        namespace=ask.namespace,
+        pins_memory=pins,
+        memory_types=memory_types(ask) if pins else (),
+    )
+
+
+def _seconds(machine: Machine, own: CpuSet) -> CpuSet:
+    """All threads of the cores of these CPUs but the lowest of these in each."""
+    found = 0
+    for core in machine.cores:
+        if have := core.cpus & own:
+            found |= core.cpus & ~(have & -have)
+    return found
+
+
+def _without(node: _Node, at: Pools, own: CpuSet) -> Pools:
+    """With these CPUs in no pool any more, since one container has them."""
+    return _each(node, at, lambda _, cpus: cpus & ~own) if own else at
+
+
+def _each(node: _Node, at: Pools, change: Callable[[CpuSet, CpuSet], CpuSet]) -> Pools:
+    """With the CPUs of each pool changed, from those that it could have and those that it has."""
+    most = {one.name: one.cpus & node.sharable for one in node.tree.pools} | {ISOLATED: node.isolated}
+    new = dict[str, Pool]()
+    for name, all_ in most.items():
+        pool = at.pools.get(name)
+        if pool is not None and (cpus := change(all_, pool.cpus)) != pool.cpus:
+            new[name] = _pool(node, cpus, pool)
+    return Pools(beside(at.pools, new), at.grants) if new else at
+
+
+def _release_of(node: _Node, at: Pools, key: str) -> Pools:
+    own = at.grants[key].own
+    after = left(at, key)
+    return _each(node, after, lambda all_, cpus: cpus | own & all_) if own else after
+
+
+def _release(ground: Ground, at: Pools, key: str) -> Pools:
+    node = _node(ground.machine, ground.rules)
+    return left(at, key) if key not in at.grants or isinstance(node, Denied) else _release_of(node, at, key)
+
+
+def _resume(ground: Ground, at: Pools, asks: Sequence[Ask]) -> Pools:
+    """Places those who may stay where they are: first who has CPUs of its own, since others leave these."""
+    node = _node(ground.machine, ground.rules)
+    if isinstance(node, Denied):
+        return at
+    wants = [(ask, _want(node, ask)) for ask in asks if ask.has or ask.was]
+    for ask, want in sorted(wants, key=lambda one: (not one[1].full, one[1].part_m > 0)):
+        there = _there(node, at, ask, want) if not (want.reserved or is_preserved(ask)) else None
+        free = _free(node, at)
+        if there is None or all(one.at != there for one in _choices(node, at, free, ask, want)):
+            continue
+        at = _placed(node, at, free, there, ask, want, Reason("cpus-tree-there"), _stays(ask, want)) or at
+    return at
+
+
+# ---- what is said
+
+
+def _why(node: _Node, choices: Sequence[_Choice], i: int) -> Reason:
+    """Which rule decided for this pool, and against which one that had room too."""
+    mine, others = choices[i], choices[i + 1 :]
+    one = node.tree.pools[mine.at]
+    if not others:
+        return Reason("cpus-tree", (one.name, len(choices), "only", "", 0, 0))
+    second = others[0]
+    rule, a, b = next((rule, a, b) for rule, a, b in zip(_RULES, mine.key, second.key, strict=True) if a != b)
+    at = next(k for k in range(len(a)) if a[k] != b[k])
+    what = "left" if rule == "level" and at == 1 else rule
+    return Reason("cpus-tree", (one.name, len(choices), what, node.tree.pools[second.at].name, abs(a[at]), abs(b[at])))
+
+
+def _full(node: _Node, at: Pools, free: Sequence[int], ask: Ask, want: _Want) -> str:
+    best = max(range(len(free)), key=lambda i: (free[i], -i))
+    alone = at.pools[ISOLATED].cpus.bit_count() if ISOLATED in at.pools else 0
+    own = f", {want.full} of these CPUs for its own" if want.full else ""
+    isolated = f"; it takes isolated ones only, and {alone} of these are free" if want.must else ""
+    return (
+        f"it requests {ask.request_m} milliCPU{own}, and no pool has that: most is free in "
+        f"{node.tree.pools[best].name}, {max(free[best], 0)} milliCPU{isolated}; request less, or end a container"
+    )
+
+
+def _scheduling(rules: PolicySettings, ask: Ask, _: Grant) -> tuple[Sequence[SchedulingClass], str]:
+    """By its namespace, else by its QoS class."""
+    own = rules.topology_aware
+    by_name = {one.name: one.scheduling_class for one in own.namespace_scheduling_classes}
+    by_qos = {one.name.lower(): one.scheduling_class for one in own.pod_qos_scheduling_classes}
+    return own.scheduling_classes, by_name.get(ask.namespace) or by_qos.get(ask.qos.value.lower(), "")
+
+
+def _tree(ground: Ground) -> Tree | None:
+    node = _node(ground.machine, ground.rules)
+    return None if isinstance(node, Denied) else node.tree
+
+
+def _room_m(ground: Ground, at: Pools, pool: str) -> int:
+    node = _node(ground.machine, ground.rules)
+    if isinstance(node, Denied) or pool not in node.tree.at:
+        return 1000 * at.pools[pool].cpus.bit_count()
+    return requested_m(at, pool) + max(_free(node, at)[node.tree.at[pool]], 0)
+
+
+TOPOLOGY_AWARE = Policy(
+    "topology-aware",
+    "a tree of pools by packages, NUMA nodes and caches; Guaranteed containers have exclusive CPUs there",
+    _begin,
+    _admit,
+    _release,
+    keeps=False,
+    resume=_resume,
+    room_m=_room_m,
+    tree=_tree,
+    faults=_faults,
+    scheduling=_scheduling,
+    needs=("policy.reserved",),
+)

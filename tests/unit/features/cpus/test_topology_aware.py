@@ -1,0 +1,273 @@
+"""`topology-aware`: who goes to which pool of the tree, and what others have then."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
+
+from nodeward.core.cpuset import of, parse, text
+from nodeward.core.topology import Machine, MemoryNode
+from nodeward.core.workload import Qos
+from nodeward.features.cpus.place import begun
+from nodeward.features.cpus.policies import topology_aware
+from nodeward.features.cpus.pool_settings import PoolLevel, TopologyAwareSettings
+from nodeward.features.cpus.pool_tree import tree_of
+from nodeward.features.cpus.pools import changed, set_of
+from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
+from nodeward.features.cpus.values import Ask, Denied
+from nodeward.features.cpus.words import cpu_sentence
+from tests.unit.features.cpus.machines import PolicyNode, W, machine, refusal, shapes
+
+RESERVED = Amount(AmountKind.QUANTITY, milli=750)
+RULES = PolicySettings("topology-aware", reserved=RESERVED)
+N, C = "resource-policy.nri.io", "cri-resource-manager.intel.com"
+ISOLATED = machine(isolated=of((14, 15, 30, 31)))
+
+
+def rules(**own: object) -> PolicySettings:
+    return replace(RULES, topology_aware=TopologyAwareSettings(**own))  # type: ignore[arg-type]
+
+
+def ask(
+    name: str,
+    request_m: int = 0,
+    qos: Qos = Qos.GUARANTEED,
+    limit_m: int = 0,
+    notes: Mapping[str, str] | None = None,
+    pod: str = "",
+    namespace: str = "shop",
+) -> Ask:
+    pod = pod or name
+    return Ask(f"{pod}/{name}", pod, namespace, pod, name, qos, request_m, limit_m, annotations=notes or {})
+
+
+def test_the_example_of_the_reference() -> None:
+    """Machine W: 2 packages of 2 NUMA nodes of 4 cores of 2 threads."""
+    node = PolicyNode(RULES)
+    for name, cpus in (("a", "4,20"), ("b", "8,24"), ("c", "12,28"), ("d", "1,17")):
+        assert node.admit(ask(name, 2000)) == ""
+        assert node.own(name) == cpus
+    assert node.admit(ask("limited", 500, Qos.BURSTABLE, 3000)) == ""
+    assert node.has("limited") == "5-7,21-23"
+    assert node.admit(ask("unlimited", 1000, Qos.BURSTABLE)) == ""
+    assert node.has("unlimited") == "9-11,13-15,25-27,29-31"
+    assert node.admit(ask("large", 6000)) == ""
+    assert node.own("large") == "9-11,25-27"
+    assert node.has("unlimited") == "13-15,29-31"
+    assert node.updated == ["large/large", "unlimited/unlimited"]
+    assert cpu_sentence(node.grant("limited").reason) == (
+        "NUMA node #1 was chosen of 7 pools with room: before NUMA node #2, since it comes first."
+    )
+    node.ends("large")
+    assert node.has("unlimited") == "9-11,13-15,25-27,29-31"
+
+
+ASKED = {
+    "a fraction shares": (ask("c", 900), "0/900"),
+    "one and a half": (ask("c", 1500), "1/500"),
+    "one and a half, shared by wish": (ask("c", 1500, notes={f"prefer-shared-cpus.{N}": "t"}), "0/1500"),
+    "whole ones": (ask("c", 3000), "3/0"),
+    "whole ones, shared by wish": (ask("c", 3000, notes={f"prefer-shared-cpus.{C}/pod": "true"}), "0/3000"),
+    "two and a half": (ask("c", 2500), "0/2500"),
+    "two and a half, not shared": (ask("c", 2500, notes={f"prefer-shared-cpus.{N}": "false"}), "2/500"),
+    "the container's word is the stronger": (
+        ask("c", 2000, notes={f"prefer-shared-cpus.{N}": "false", f"prefer-shared-cpus.{N}/container.c": "1"}),
+        "0/2000",
+    ),
+    "no boolean counts as none": (ask("c", 2000, notes={f"prefer-shared-cpus.{N}": "maybe"}), "2/0"),
+    "burstable": (ask("c", 3000, Qos.BURSTABLE, 4000), "0/3000"),
+    "best effort": (ask("c", 0, Qos.BEST_EFFORT), "0/0"),
+    "system": (ask("c", 500, namespace="kube-system"), "reserved 0/500"),
+    "system, elsewhere by wish": (
+        ask("c", 500, namespace="kube-system", notes={f"prefer-reserved-cpus.{N}": "0"}),
+        "0/500",
+    ),
+    "reserved by wish": (ask("c", 2000, notes={f"prefer-reserved-cpus.{N}": "true"}), "0/2000"),
+    "unknown requests give nothing exclusive": (replace(ask("c", 2000), known=False), "0/0"),
+    "left alone": (ask("c", 2000, notes={f"cpu.preserve.{N}": "true"}), "unpinned 0/0"),
+}
+
+
+@pytest.mark.parametrize(("one", "expected"), ASKED.values(), ids=ASKED)
+def test_what_is_exclusive_and_what_is_shared(one: Ask, expected: str) -> None:
+    """Where reserved CPUs have no room, what would have these shares those of all."""
+    node = PolicyNode(RULES)
+    assert node.admit(one) == ""
+    grant = node.grant("c")
+    kind = "reserved " if grant.pool == "reserved" else "" if grant.pinned else "unpinned "
+    assert f"{kind}{grant.own.bit_count()}/{grant.part_m}" == expected
+    if grant.own and grant.part_m:
+        assert grant.own & set_of(node.at, grant) == grant.own != set_of(node.at, grant)
+
+
+def test_isolated_cpus_are_for_whom_they_are_wished() -> None:
+    node = PolicyNode(rules(prefer_isolated_cpus=True), ISOLATED)
+    assert node.admit(ask("one", 1000)) == ""
+    assert node.own("one") == "14"
+    assert node.admit(ask("two", 2000)) == ""
+    assert not parse(node.own("two")) & ISOLATED.isolated
+    assert node.admit(ask("must", 2000, notes={f"require-isolated-cpus.{N}": "true"})) == ""
+    assert node.own("must") == "15,31"
+    why = node.admit(ask("more", 2000, notes={f"require-isolated-cpus.{N}": "true"}))
+    assert "it takes isolated ones only, and 1 of these are free" in why
+    prefers = {f"require-isolated-cpus.{N}": "true", f"prefer-isolated-cpus.{N}/container.soft": "true"}
+    assert node.admit(ask("soft", 2000, notes=prefers)) == ""  # the stronger scope does not require
+    node.ends("must")
+    assert node.cpus("isolated") == "15,30-31"
+
+
+def test_of_a_core_that_is_hidden_a_container_has_one_thread() -> None:
+    node = PolicyNode(RULES)
+    assert node.admit(ask("c", 2000, notes={f"hide-hyperthreads.{N}": "true"})) == ""
+    assert (node.own("c"), node.has("c")) == ("4,20", "4")
+    assert node.admit(ask("d", 100, notes={f"hide-hyperthreads.{N}": "true"})) == ""
+    assert node.has("d") == "8-11"
+
+
+LEVELS = {"": "root", "package": "socket #0", "numa": "NUMA node #1", "die": "socket #0", "l3cache": "NUMA node #1"}
+
+
+@pytest.mark.parametrize(("level", "pool"), LEVELS.items())
+def test_burstable_without_limit_gets_a_pool_of_the_level_or_of_the_next_one_above(level: str, pool: str) -> None:
+    node = PolicyNode(rules(unlimited_burstable=PoolLevel.SYSTEM))
+    notes = {f"unlimited-burstable.{N}": level} if level else {}
+    assert node.admit(ask("first", 900, Qos.GUARANTEED)) == ""  # makes node 0 and package 1 unlike
+    assert node.admit(ask("c", 100, Qos.BURSTABLE, notes=notes)) == ""
+    expected = {"socket #0": "socket #1", "NUMA node #1": "NUMA node #2"}.get(pool, pool)
+    assert node.grant("c").pool == expected
+
+
+def test_containers_of_a_pod_and_of_a_namespace_are_near_one_another() -> None:
+    apart, near = PolicyNode(RULES), PolicyNode(rules(colocate_pods=True))
+    for node in (apart, near):
+        for name in ("a", "b", "c"):
+            assert node.admit(ask(name, 1000, pod="web")) == ""
+    assert len({grant.pool for grant in apart.at.grants.values()}) == 3
+    assert len({grant.pool for grant in near.at.grants.values()}) == 1
+    spaces = PolicyNode(rules(colocate_namespaces=True))
+    for name, namespace in (("a", "shop"), ("b", "lab"), ("c", "shop")):
+        assert spaces.admit(ask(name, 1000, namespace=namespace)) == ""
+    assert spaces.grant("a").pool == spaces.grant("c").pool != spaces.grant("b").pool
+
+
+def test_a_resize_stays_in_its_pool_or_goes_to_one_around_it_and_else_is_refused() -> None:
+    node = PolicyNode(RULES)
+    for name in ("a", "b", "c"):
+        assert node.admit(ask(name, 4000)) == ""
+    own = parse(node.own("a"))
+    assert node.admit(ask("a", 6000)) == ""
+    assert (node.grant("a").pool, parse(node.own("a")) & own) == ("NUMA node #1", own)
+    assert node.admit(ask("a", 10_000)) == ""
+    assert (node.grant("a").pool, parse(node.own("a")) & own) == ("socket #0", own)
+    before = node.at
+    assert "no pool has that" in node.admit(ask("a", 40_000))
+    assert node.at is before
+    assert node.admit(ask("a", 1000)) == ""
+    assert parse(node.own("a")) & ~parse(text(own | (before.grants["a/a"].own))) == 0
+
+
+def test_a_pool_within_never_gives_what_it_promised_to_others() -> None:
+    """Upstream takes CPUs for a package from a node whose CPUs are promised already."""
+    node = PolicyNode(RULES)
+    for name in "abcd":
+        assert node.admit(ask(name, 6500, Qos.BURSTABLE, 7000)) == ""
+    node.admit(ask("wide", 5000))
+    for one in node.at.pools.values():
+        promised = sum(node.at.grants[key].part_m for key in one.members)
+        assert 1000 * one.cpus.bit_count() >= promised
+
+
+def test_settings_that_leave_nothing_to_share_are_refused() -> None:
+    every = replace(RULES, reserved=Amount(AmountKind.CPUSET, cpus=W.online))
+    assert "topology-aware needs one to share; reserve fewer" in refusal(every)
+
+
+TREES = {
+    "one package, one node": (machine(1, 1), "socket #0"),
+    "two nodes": (machine(1, 2), "socket #0 (NUMA node #0 NUMA node #1)"),
+    "caches": (machine(1, 1, 2), "socket #0 (L3 cache #0 L3 cache #1)"),
+    "caches in nodes": (
+        machine(1, 2, 2),
+        "socket #0 (NUMA node #0 (L3 cache #0 L3 cache #1) NUMA node #1 (L3 cache #2 L3 cache #3))",
+    ),
+    "a node without memory": (
+        replace(machine(1, 3), memory=tuple(MemoryNode(i, g.cpus, i << 30) for i, g in enumerate(machine(1, 3).nodes))),
+        "socket #0 (NUMA node #1 NUMA node #2)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("one", "expected"), TREES.values(), ids=TREES)
+def test_the_tree_leaves_out_what_divides_nothing(one: Machine, expected: str) -> None:
+    tree = tree_of(one)
+
+    def told(i: int) -> str:
+        inside = " ".join(map(told, tree.inside[i]))
+        return tree.pools[i].name + (f" ({inside})" if inside else "")
+
+    assert told(0) == expected
+
+
+asks = st.builds(
+    ask,
+    st.sampled_from("abcdefgh"),
+    st.sampled_from((0, 100, 900, 1000, 1500, 2000, 2500, 5000)),
+    st.sampled_from(Qos),
+    st.sampled_from((0, 3000)),
+    st.sampled_from(({}, {f"unlimited-burstable.{N}": "numa"}, {f"require-isolated-cpus.{N}": "1"})),
+    namespace=st.sampled_from(("shop", "lab", "kube-system")),
+)
+
+
+@drawn(shapes, st.lists(asks, max_size=12), st.booleans())
+def test_the_choice_is_strict_and_every_sum_holds(of: Machine, wants: list[Ask], near: bool) -> None:
+    """Whatever is asked on whatever machine: of any two pools one is better, by keys that can be compared; no CPU is
+    two containers' own, and no pool promises more than it has, with those within it."""
+    own = rules(colocate_namespaces=near)
+    if isinstance(begun(of, own), Denied):
+        return
+    node = PolicyNode(own, of)
+    made = topology_aware._node(of, own)
+    assert not isinstance(made, Denied)
+    for one in wants:
+        free = topology_aware._free(made, node.at)
+        want = topology_aware._want(made, one)
+        keys = [choice.key for choice in topology_aware._choices(made, node.at, free, one, want)]
+        assert all(a < b for a, b in pairwise(keys))
+        node.admit(one)
+        assert all(m >= 0 for m in topology_aware._free(made, node.at))
+        taken = 0
+        for grant in node.at.grants.values():
+            assert not grant.own & taken
+            assert not grant.pinned or set_of(node.at, grant)
+            taken |= grant.own
+        assert not any(pool.cpus & taken for pool in node.at.pools.values())
+    for key in list(node.at.grants):
+        node.at = node.policy.release(node.ground, node.at, key)
+    assert node.at == node.begun
+
+
+def test_who_runs_stays_also_where_nothing_was_written_down() -> None:
+    node = PolicyNode(RULES)
+    wants = [ask("a", 2000), ask("b", 1500, limit_m=1500), ask("c", 300, Qos.BURSTABLE, 500), ask("d", 6000)]
+    for one in wants:
+        assert node.admit(one) == ""
+    before, node.at = node.at, node.begun
+    node.finds(replace(one, has=set_of(before, before.grants[one.key])) for one in wants if one.container != "b")
+    moved = [key for key in changed(before, node.at) if before.grants[key].own]
+    assert moved == []
+
+
+def test_annotations_that_are_not_followed_are_said() -> None:
+    notes = {f"prefer-isolated-cpus.{N}": "x", f"cold-start.{N}": "duration: 1s", f"prefer-cpu-priority.{N}": "top"}
+    notes |= {f"{C}/affinity": "a: [b]"}
+    found = list(topology_aware._faults(ask("c", notes=notes)))
+    assert found == [
+        f"annotation cold-start.{N}: is not followed by Nodeward yet, and changes nothing",
+        f"annotation {C}/affinity: is not followed by Nodeward yet, and changes nothing",
+        f"annotation prefer-isolated-cpus.{N}: 'x' is no boolean; write true or false",
+        f"annotation prefer-cpu-priority.{N}: 'top' is not allowed; one of high, normal, low, none, default",
+    ]

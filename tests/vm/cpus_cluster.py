@@ -1,7 +1,8 @@
 """The cases of a cluster's configuration on a node of eight CPUs: an object of a real kube-apiserver on the host's side
 moves containers that run, as cgroup v2's `cpuset.cpus.effective` has it.
 
-They run inside the guest, after those of `cpus_cases`: a ConfigMap by agent and relay, a BalloonsPolicy by NRI.
+They run inside the guest, after those of `cpus_cases`: a ConfigMap by agent and relay, a BalloonsPolicy and a
+TopologyAwarePolicy by NRI.
 """
 
 import os
@@ -15,7 +16,7 @@ from nodeward.core import cpuset
 from tests.peers.kubeclient import MERGE, KubeClient
 from tests.peers.nriside import Json, Record, member
 from tests.real.test_agent import MAPS, OWN, policy, put
-from tests.real.test_policy_objects import BALLOONS
+from tests.real.test_policy_objects import BALLOONS, TOPOLOGY
 from tests.vm.cpus_node import FOLDER, NAME, ByRelay, CpusNode, Pod
 from tests.vm.forked import started
 from tests.vm.inside import RUN_DIR, until
@@ -116,6 +117,30 @@ def by_object(node: CpusNode, cluster: Cluster) -> None:
     until(lambda: member(client.call("GET", path), "status", "nodes", NAME, "status") == "Success", "its status")
     client.call("DELETE", path)
     _for_both(pods)
+    _by_tree(node, client, pods)
+
+
+def _by_tree(node: CpusNode, client: KubeClient, pods: tuple[Pod, Pod]) -> None:
+    """Given two sockets and a TopologyAwarePolicy, then one and a half CPUs are one that nobody else may use and the
+    socket's others; and when the object changes, containers that run follow."""
+    shares = _ALL & ~1
+    meta: Record = {"apiVersion": "config.nri/v1alpha1", "kind": "TopologyAwarePolicy", "metadata": {"name": "default"}}
+    spec: Record = {"reservedResources": {"cpu": "cpuset:0"}, "unlimitedBurstable": "system"}
+    client.call("POST", TOPOLOGY, meta | {"spec": spec})
+    _until(pods, lambda whole, rest: whole.bit_count() == 2 and rest == shares & ~whole, "two of its own")
+    half = node.stays("half", "Guaranteed", 1500)
+    _until(pods, lambda whole, rest: rest == shares & ~whole & ~(half.runs_on() & ~rest), "a third one is left")
+    runs, whole, rest = half.runs_on(), pods[0].runs_on(), pods[1].runs_on()
+    alone = runs & ~rest
+    near = [one for one in (cpuset.parse("0-3"), cpuset.parse("4-7")) if not runs & ~one]
+    told = ", ".join(map(cpuset.text, (runs, whole, rest)))
+    assert (alone.bit_count(), alone & whole) == (1, 0), told
+    assert [one & shares & ~whole for one in near] == [runs], told
+    client.call("PATCH", f"{TOPOLOGY}/default", {"spec": {"preferSharedCPUs": True}}, MERGE)
+    _until(pods, lambda whole, rest: rest == shares and whole in (near[0] & shares, _ALL & ~near[0] & shares), "shared")
+    client.call("DELETE", f"{TOPOLOGY}/default")
+    _for_both(pods)
+    until(lambda: half.runs_on() == _ALL, "all CPUs for the third", _MOVES_WITHIN_S)
 
 
 def by_cluster(node: CpusNode) -> None:

@@ -26,6 +26,7 @@ import msgspec
 import pytest
 from playwright.sync_api import Browser, FloatRect, Page, expect, sync_playwright
 
+from nodeward.features.cpus.rows import CpuPoolRow
 from nodeward.features.keys.rows import KeyHolder, KeyIdRow, KeyRow
 from nodeward.features.limits.rows import CgroupRow, ResourceRow
 from nodeward.people.decisions import DecisionRow
@@ -467,6 +468,9 @@ def test_everything_that_is_known_is_drawn(browser: Browser, tmp_path: Path) -> 
     offered = KeyRow("sev", (), 2, 0, ids=ids, sentence="All are taken.")
     counted = replace(RICH.keys[0], ids=(), holders=(KeyHolder("ns", "vm", "u", 2, 1),))
     gone = replace(RICH, keys=(offered, counted), sandboxes=replace(SANDBOXES, rows=(vm,)), usage={"sgx_epc": 3 << 19})
+    assert gone.cpus is not None
+    inside = CpuPoolRow("node", "1", ("ns/web/app",), within="shared", free_m=500)
+    gone = replace(gone, cpus=replace(gone.cpus, pools=(*gone.cpus.pools, inside)))
     with played(tmp_path / "nodeward.sock") as daemon, page_of(daemon.path) as port:
         daemon.show(replace(gone, capacity={"sgx_epc": 3 << 20}, free={"sgx_epc": 1 << 20}, elsewhere={"sgx_epc": 7}))
         with opened(browser, f"http://127.0.0.1:{port}/") as page:
@@ -483,6 +487,7 @@ def test_everything_that_is_known_is_drawn(browser: Browser, tmp_path: Path) -> 
             cpus = page.get_by_role("region", name="CPUs")
             expect(cpus.get_by_role("button", name="CPU 2: exclusive, ns/web/app")).to_be_visible()
             expect(cpus).to_contain_text("pool shared: 0-1, 2 containers, lent 2")
+            expect(cpus.locator('[data-depth="1"]')).to_have_text("pool node: 1, 1 container, 500 m free")
             expect(cpus.get_by_role("listitem").filter(has_text="ns/web/app: 2")).to_contain_text("A")
             expect(page.locator("#vms")).to_contain_text("ns/web (5ab1e)")
             expect(page.locator("#vms")).to_contain_text("It will be killed.")

@@ -223,6 +223,7 @@ function drawCpus(cpus) {
     set(line.sign, "data-kind", one.letter ? "exclusive" : "shared");
     set(line.sign, "data-owner", one.colour);
     set(line.sign, "data-pool", one.pool);
+    set(line, "data-depth", one.depth);
     say(line.said, one.text);
   });
 }

@@ -144,10 +144,14 @@ export function nodes(view, owners) {
 }
 
 export function pools(view) {
+  const depths = new Map();
+  const isTree = view.pools.some((one) => one.within);
   return view.pools.map((one, n) => {
+    depths.set(one.name, one.within ? depths.get(one.within) + 1 : 0);
     const members = `${one.members.length} container${one.members.length === 1 ? "" : "s"}`;
-    const text = `pool ${one.name}: ${one.cpus || "no CPUs"}, ${members}${one.lent ? `, lent ${one.lent}` : ""}`;
-    return { name: `pool ${one.name}`, text, pool: n % COLOURS };
+    const free = one.free_m === null || one.free_m === undefined ? "" : `, ${one.free_m} m free`;
+    const text = `pool ${one.name}: ${one.cpus || "no CPUs"}, ${members}${one.lent ? `, lent ${one.lent}` : ""}${free}`;
+    return { name: `pool ${one.name}`, text, pool: n % COLOURS, depth: isTree ? depths.get(one.name) : null };
   });
 }
 

@@ -181,7 +181,7 @@ async def test_an_object_is_in_force_until_it_is_gone_and_a_broken_one_never(
         await cluster.until_said("group.fast", "Success", 1)
 
         await cluster.move(None)
-        tree = {"reservedResources": {"cpu": "cpuset:0"}, "reservedPoolNamespaces": ["monitoring"]}
+        tree: Record = {"reservedResources": {"cpu": "cpuset:0"}, "reservedPoolNamespaces": ["monitoring"]}
         await cluster.put("default", {**tree, "unlimitedBurstable": "rack"}, TOPOLOGY)
         await cluster.until_said("default", "Failure", 3)  # of one name, BalloonsPolicy counts
         await cluster.remove("default")

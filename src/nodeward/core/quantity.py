@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
 
+_EXACT = 6
+"""An amount that is exact in so many characters is shown exactly."""
+_MI = 1024 * 1024
+
+
 def at_most(counts: Sequence[int], bounds_bits: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """Pairs of nanoseconds and how many took no longer, from `counts` by the bits of their nanoseconds."""
     return tuple((1 << bits, sum(counts[: bits + 1])) for bits in bounds_bits)
@@ -91,6 +96,17 @@ def binary_text(units: int) -> str:
         units //= 1024
         step += 1
     return f"{units}{suffixes[step]}"
+
+
+def size_text(value: int) -> str:
+    """Bytes in binary units: exact where that is short, else with one place after the point, cut."""
+    if value < 0:
+        return f"-{size_text(-value)}"
+    exact = binary_text(value)
+    if (len(exact) <= _EXACT and not exact.isdigit()) or value < 1024:
+        return exact
+    unit, size = ("Mi", _MI) if value >= _MI else ("Ki", 1024)
+    return f"{value * 10 // size / 10:.1f}{unit}"
 
 
 def _number(text: str, remedy: str) -> "Fraction":

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 
 from nodeward.core.conditions import Severity
 from nodeward.core.modes import NO_POLICY, Mode
+from nodeward.core.quantity import size_text
 from nodeward.features.cpus.rows import CpuHolderRow, CpusView
 from nodeward.features.keys.rows import KeyHolder, KeyRow
 from nodeward.features.limits.rows import CgroupRow, ResourceRow, pod_name
 from nodeward.features.limits.words import amount
 from nodeward.features.sandboxes.rows import SandboxRow
 from nodeward.features.sandboxes.values import Fit
-from nodeward.features.sandboxes.words import age_text, size_text
+from nodeward.features.sandboxes.words import age_text
 from nodeward.people.rows import NodeView
 from nodeward.people.verdict import urgency, verdict
 

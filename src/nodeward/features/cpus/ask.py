@@ -17,9 +17,18 @@ def key_of(pod_uid: str, name: str) -> str:
     return f"{pod_uid}/{name}"
 
 
-def ask_of(state: State, home: Sandbox, one: Container, has: CpuSet = 0, *, resize: bool = False) -> Ask:
+def ask_of(
+    state: State,
+    home: Sandbox,
+    one: Container,
+    has: CpuSet = 0,
+    mems: CpuSet | None = None,
+    *,
+    resize: bool = False,
+) -> Ask:
     """What the container asks: what kubelet has allocated, by the spec, or by the runtime's record where that says
-    another limit of a Guaranteed container. `resize`: the runtime is updating it, and the record counts for each."""
+    another limit of a Guaranteed container. `has` and `mems` are what it has, where it is there already. `resize`: the
+    runtime is updating it, and the record counts for each."""
     known = state.pods.specs.get(home.pod_uid)
     spec = known.spec if known is not None else None
     key = key_of(home.pod_uid, one.name)
@@ -37,6 +46,7 @@ def ask_of(state: State, home: Sandbox, one: Container, has: CpuSet = 0, *, resi
         # the spec is told late, or is of a resize that waits; a policy may have set the shares, the quota is kubelet's
         limit_m = _limit_of(one.cpu)
         found = replace(found, request_m=limit_m, limit_m=limit_m, source=ESTIMATE, known=True)
+    memory_request, memory_limit = _memory_of(spec, one, found.qos)
     return Ask(
         key=key,
         pod_uid=home.pod_uid,
@@ -52,9 +62,20 @@ def ask_of(state: State, home: Sandbox, one: Container, has: CpuSet = 0, *, resi
         annotations=home.annotations,
         labels={**home.labels, **one.labels},
         has=has,
+        mems=mems,
+        memory_request=memory_request,
+        memory_limit=memory_limit,
         pod_level=found.pod_level,
         faults=found.faults,
     )
+
+
+def _memory_of(spec: PodSpec | None, one: Container, qos: Qos) -> tuple[int, int]:
+    """Request and limit in bytes: by the spec, else by the runtime's record. A Guaranteed container's are alike."""
+    own = next((each for each in spec.containers if each.name == one.name), None) if spec is not None else None
+    if own is not None and own.memory_request is not None:
+        return own.memory_request, own.memory_limit
+    return one.memory if qos is Qos.GUARANTEED else 0, one.memory
 
 
 def label_keys(state: State) -> tuple[str, ...]:
@@ -109,5 +130,5 @@ def named(state: State, known: KnownContainer) -> tuple[Sandbox, Container] | No
     one = known.container
     if one.name != name:
         one = Container(one.id, one.sandbox_id, name, one.phase, one.cgroups_path, one.recorded, one.image, one.cpu)
-        one = replace(one, labels=known.container.labels)
+        one = replace(one, memory=known.container.memory, labels=known.container.labels)
     return home.sandbox, one

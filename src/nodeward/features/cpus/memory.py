@@ -15,7 +15,7 @@ from nodeward.core.tables import beside
 from nodeward.core.topology import Machine
 from nodeward.core.workload import Container, ContainerId, Phase
 from nodeward.features.cpus.memory_nodes import nodes_of
-from nodeward.features.cpus.pools import set_of
+from nodeward.features.cpus.pools import counted_cpus
 from nodeward.features.cpus.settings import MemoryNodes
 from nodeward.features.cpus.state import Cpus, Held
 from nodeward.features.cpus.values import Grant, Pools
@@ -30,10 +30,10 @@ def at_creation(state: State, one: Container, at: Pools, grant: Grant) -> CpuSet
     given it some, or where it would get every node."""
     machine, rule = state.cpus.machine, state.settings.cpus.memory
     pins = grant.pins_memory if grant.pins_memory is not None else rule is MemoryNodes.FOLLOW
-    cpus = _cpus(at, grant)
+    cpus = counted_cpus(at, grant)
     if machine is None or not cpus or one.cpu.mems or not pins or rule is MemoryNodes.OFF:
         return 0
-    found = nodes_of(machine, cpus, grant.memory_types)
+    found = grant.zone or nodes_of(machine, cpus, grant.memory_types)
     return 0 if found == of(node.id for node in machine.memory if node.bytes > 0) else found
 
 
@@ -42,8 +42,9 @@ def widened(machine: Machine | None, has: CpuSet, at: Pools, key: str) -> CpuSet
     if not has or machine is None:
         return has
     grant = at.grants.get(key)
-    cpus, types = (_cpus(at, grant), grant.memory_types) if grant is not None else (0, ())
-    return has | nodes_of(machine, cpus or machine.online, types)
+    cpus, types = (counted_cpus(at, grant), grant.memory_types) if grant is not None else (0, ())
+    zone = grant.zone if grant is not None else 0
+    return has | zone | nodes_of(machine, cpus or machine.online, types)
 
 
 def followed(state: State, cpus: Cpus, decision: Decision) -> tuple[Cpus, Decision]:
@@ -69,8 +70,3 @@ def followed(state: State, cpus: Cpus, decision: Decision) -> tuple[Cpus, Decisi
         for to, paths in places.items()
     )
     return replace(cpus, held=beside(cpus.held, new)), replace(decision, goals=decision.goals + goals)
-
-
-def _cpus(at: Pools, grant: Grant) -> CpuSet:
-    """Those by which it is counted, also where it may run on others."""
-    return set_of(at, grant if grant.pinned else replace(grant, pinned=True))

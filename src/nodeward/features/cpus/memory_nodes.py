@@ -27,6 +27,17 @@ def nodes_of(machine: Machine, cpus: CpuSet, wanted: Collection[MemoryType] = ()
     return of(node.id for node in zone)
 
 
+def around(machine: Machine, zone: CpuSet, wanted: Collection[MemoryType] = ()) -> CpuSet:
+    """The nodes of each of these types (none: all) that are nearest to those of the zone, and not in it."""
+    there = [node for node in machine.memory if node.bytes > 0]
+    near = [node for node in there if zone >> node.id & 1]
+    found = list[MemoryNode]()
+    for one in wanted or MemoryType:
+        others = [node for node in there if not zone >> node.id & 1 and _type(node, there) is one]
+        found += _closest(near, others) if near else others
+    return of(node.id for node in found)
+
+
 def _type(node: MemoryNode, there: Sequence[MemoryNode]) -> MemoryType:
     if node.cpus:
         return MemoryType.DRAM

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from nodeward.core.cpuset import CpuSet, text
 from nodeward.core.topology import Machine
 from nodeward.core.workload import Qos
+from nodeward.features.cpus.memory_zones import counted
 from nodeward.features.cpus.policies.table import policy_of
 from nodeward.features.cpus.pools import set_of, starved
 from nodeward.features.cpus.requested import UNREAD
@@ -40,7 +41,7 @@ def admitted(ground: Ground, at: Pools, ask: Ask, kept: CpuSet = 0) -> Pools | D
         return after
     empty = starved(at, after)
     if not empty:
-        return after
+        return counted(ground, at, after, (ask,))
     if empty == (ask.key,):
         return Denied("it would share CPUs with others, and every CPU is exclusive; end a container that has some")
     return Denied(
@@ -110,7 +111,7 @@ def _resumed(
     denied = dict[str, str]()
     asks = [_as_it_is(ask, asks) if is_kept(ask) else ask for ask in asks]
     news = [ask for ask in asks if ask.key not in at.grants]
-    after = resume(ground, at, news) if news else at
+    after = counted(ground, at, resume(ground, at, news), news) if news else at
     placed = dict.fromkeys(ask.key for ask in news if ask.key in after.grants)
     at = after
     for ask in asks:

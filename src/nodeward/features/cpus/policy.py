@@ -53,6 +53,8 @@ class Policy:
     scheduling: Callable[[PolicySettings, Ask, Grant], tuple[Sequence[SchedulingClass], str]] = lambda *_: ((), "")
     """The scheduling classes that there are, and the name of the one for a container with this grant; empty for
     none."""
+    memory: Callable[[Ask], int] = lambda ask: ask.memory_limit
+    """How many bytes of a container count where memory nodes are chosen."""
     reserved: Callable[[Ground, Pools], CpuSet] = _of_pool
     """The CPUs that are kept for the system."""
     needs: tuple[str, ...] = ()

@@ -23,6 +23,11 @@ def set_of(at: Pools, grant: Grant) -> CpuSet:
     return grant.own | pool.cpus | pool.lent | grant.extra
 
 
+def counted_cpus(at: Pools, grant: Grant) -> CpuSet:
+    """The CPUs by which a container is counted, also where it may run on others."""
+    return set_of(at, grant if grant.pinned else replace(grant, pinned=True))
+
+
 def apart(at: Pools, grant: Grant) -> CpuSet:
     """The CPUs that only this container and those of its pool may use."""
     pool = at.pools.get(grant.pool) if grant.shares_pool and grant.pinned else None

@@ -94,11 +94,24 @@ class CpuHolderRow:
     """The NUMA nodes whose memory it may use, where that is decided; empty for any."""
     memory_error: str = ""
     """Why they could not be set."""
+    memory_for: str = ""
+    """The container for which it was given more nodes, since too much was promised of those that it had; itself where
+    that was so when it came."""
 
     @property
     def name(self) -> str:
         """The name that is shown."""
         return f"{self.namespace}/{self.pod}/{self.container}" if self.namespace else f"{self.pod}/{self.container}"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryZoneRow:
+    """NUMA nodes to which containers are held together. `promised`: to those whose nodes are all among these."""
+
+    nodes: str
+    bytes: int
+    promised: int
+    containers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +160,8 @@ class CpusView:
     """What of the machine does not fit the settings in force, and what holds instead."""
     memory: Mapping[int, int] = field(default_factory=dict)
     """Bytes of memory of each NUMA node; 0 where the machine does not tell."""
+    memory_zones: tuple[MemoryZoneRow, ...] = ()
+    """What is promised of the nodes' memory, where a policy holds containers to some."""
     in_force: bool = True
     """False where the settings at the start do not fit the machine: then nothing is pinned."""
 

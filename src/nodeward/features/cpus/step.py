@@ -122,7 +122,8 @@ def _updating(state: State, event: ev.Updating) -> tuple[Cpus, Decision]:
     now = held.has if held is not None else 0
     if held is None or held.key in state.cpus.unplaced:
         now = now or event.container.cpu.cpus
-    ask = ask_of(state, event.sandbox, event.container, now, resize=True)
+    mems = held.mems if held is not None else event.container.cpu.mems
+    ask = ask_of(state, event.sandbox, event.container, now, mems, resize=True)
     if is_kept(ask):
         return state.cpus, Decision(Final(Adjustment(), Reason("cpus-none")))
     after = _admit(state, ask)
@@ -227,7 +228,7 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False, listed:
         ):
             own, pool = recorded.had(state, held.key)
             has = own or held.has or one.cpu.cpus
-            ask = ask_of(state, home, one, has, resize=_is_by_record(grant, one))
+            ask = ask_of(state, home, one, has, held.mems, resize=_is_by_record(grant, one))
             newcomers.append(replace(ask, was=pool) if pool else ask)
     before_pools = state.cpus.pools
     cpus = state.cpus if not new_held else replace(state.cpus, held=beside(state.cpus.held, new_held))
@@ -500,7 +501,8 @@ def _asks_of_all(state: State) -> list[Ask]:
         has = own or (held.has if held is not None else 0) or one.cpu.cpus
         if grant is not None and apart(cpus.pools, grant):
             has = grant.own or set_of(cpus.pools, grant)  # also while that is not read back yet
-        ask = ask_of(state, home, one, has, resize=_is_by_record(grant, one))
+        mems = held.mems if held is not None else one.cpu.mems
+        ask = ask_of(state, home, one, has, mems, resize=_is_by_record(grant, one))
         asks[ask.key] = replace(ask, was=grant.pool if grant is not None else pool)
     for key, grant in cpus.pools.grants.items():
         sandbox_id = state.pods.sandbox_of.get(PodUid(key.rpartition("/")[0]))

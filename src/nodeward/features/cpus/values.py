@@ -43,6 +43,11 @@ class Ask:
     """Why a more trusted source than `source` does not count, in sentences."""
     labels: Labels = field(default_factory=dict)
     """Its own and its pod's, by the keys that expressions have."""
+    memory_request: int = 0
+    """Bytes; 0 for none, or where nobody could say."""
+    memory_limit: int = 0
+    mems: CpuSet | None = None
+    """The memory nodes of a container that is there, 0 for any; None for one that is being created."""
     was: str = ""
     """The pool that it is in, where the pools are made anew."""
 
@@ -81,6 +86,14 @@ class Grant:
     """Whether it is held to the memory near its CPUs; None: the policy has no word on that."""
     memory_types: tuple[MemoryType, ...] = ()
     """Of which that memory is; none means any."""
+    memory: int = 0
+    """How many bytes count in its zone."""
+    zone: CpuSet = 0
+    """The memory nodes that it may use at least; 0 for any."""
+    rank: int = 0
+    """0 to 2, by its QoS class: where a zone has too little memory, those of the lowest rank get more nodes first."""
+    widened: str = ""
+    """The key of the container for which its zone was made wider last; its own where it came to a full one."""
     waits: bool = False
     """Given without a label that the settings name and nobody has told yet: it is placed anew once all are known."""
 

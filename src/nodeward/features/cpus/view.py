@@ -12,11 +12,12 @@ from nodeward.core.topology import Level, Machine
 from nodeward.core.workload import ContainerId, PodUid
 from nodeward.features.cpus.amounts import RESERVED as RESERVED_CPUS
 from nodeward.features.cpus.amounts import reserved_offline
+from nodeward.features.cpus.memory_zones import promised
 from nodeward.features.cpus.place import begun
 from nodeward.features.cpus.policies.pools_with_rules import requested_m
 from nodeward.features.cpus.policies.table import policy_of
 from nodeward.features.cpus.pools import set_of
-from nodeward.features.cpus.rows import CpuHolderRow, CpuPoolRow, CpuRow, CpusView, in_order
+from nodeward.features.cpus.rows import CpuHolderRow, CpuPoolRow, CpuRow, CpusView, MemoryZoneRow, in_order
 from nodeward.features.cpus.state import Cpus, Held
 from nodeward.features.cpus.step import is_unfit
 from nodeward.features.cpus.values import Denied, Grant, Ground, Pools
@@ -35,7 +36,7 @@ def cpus_view(state: State, now_ns: int, pace: Pace = at_once) -> CpusView | Non
     shown = {key: "/".join(part for part in name if part) for key, name in names.items()}
     held = {one.key: (container_id, one) for container_id, one in cpus.held.items()}
     rows = [
-        _holder(cpus, names[key], grant, held.get(key), now_ns, settings.mode)
+        _holder(cpus, names[key], shown.get(grant.widened, ""), grant, held.get(key), now_ns, settings.mode)
         for key, grant in pace(cpus.pools.grants.items(), ROWS_AT_ONCE)
     ]
     rows += [
@@ -57,6 +58,7 @@ def cpus_view(state: State, now_ns: int, pace: Pace = at_once) -> CpusView | Non
         late=cpus.late,
         notes=tuple(_notes(cpus, cpus.machine)),
         memory={node.id: node.bytes for node in cpus.machine.memory},
+        memory_zones=tuple(_memory_zones(cpus.machine, cpus.pools)),
         in_force=not is_unfit(cpus),
     )
 
@@ -69,6 +71,13 @@ def _pool_rows(ground: Ground, at: Pools, names: Mapping[str, str]) -> Iterator[
         free_m = max(room_m(ground, at, name) - requested_m(at, name), 0) if room_m is not None else None
         within = tree.around(name) if tree is not None else ""
         yield CpuPoolRow(name, cpuset.text(pool.cpus), members, cpuset.text(pool.lent), within, free_m)
+
+
+def _memory_zones(machine: Machine, at: Pools) -> Iterator[MemoryZoneRow]:
+    for zone, bytes_ in sorted(promised(at.grants).items(), key=lambda one: (one[0].bit_count(), one[0])):
+        has = sum(node.bytes for node in machine.memory if zone >> node.id & 1)
+        inside = sum(bool(grant.zone) and not grant.zone & ~zone for grant in at.grants.values())
+        yield MemoryZoneRow(cpuset.text(zone), has, bytes_, inside)
 
 
 def _notes(cpus: Cpus, machine: Machine) -> Iterator[str]:
@@ -113,6 +122,7 @@ def _id(held: tuple[ContainerId, Held] | None) -> str:
 def _holder(
     cpus: Cpus,
     name: tuple[str, str, str],
+    widened_for: str,
     grant: Grant,
     held: tuple[ContainerId, Held] | None,
     now_ns: int,
@@ -145,6 +155,7 @@ def _holder(
         error,
         cpuset.text(held[1].mems) if held is not None else "",
         cpus.memory_misses.get(held[0], "") if held is not None else "",
+        widened_for,
     )
 
 

@@ -6,6 +6,7 @@ A code that is not here, or has fewer values (a record of another release), is t
 from collections.abc import Callable, Iterator, Mapping
 
 from nodeward.core import cpuset
+from nodeward.core.quantity import size_text
 from nodeward.core.refusal import Reason
 from nodeward.features.cpus.rows import CpuHolderRow, CpuRow, CpusView
 
@@ -63,6 +64,9 @@ def cpu_sentences(view: CpusView, row: CpuHolderRow) -> Iterator[str]:
         yield f"  {row.why}"
     if row.memory:
         yield f"  It may use the memory of NUMA node(s) {row.memory}: they follow its CPUs (cpus.memory, pinMemory)."
+    if row.memory_for:
+        whom = "it came" if row.memory_for == row.name else f"{row.memory_for} came"
+        yield f"  It was given more nodes when {whom}: more was promised of fewer nodes than they have."
     if row.memory_error:
         yield f"  These could not be set: {row.memory_error}."
     if (pool := view.of(row)) is not None:
@@ -171,6 +175,9 @@ def _legend(view: CpusView, signs: Mapping[str, str]) -> Iterator[str]:
         free = f", {pool.free_m} m free" if pool.free_m is not None else ""
         indent = "  " * depth[pool.name]
         yield f"{indent}pool {pool.name}: {pool.cpus or 'no CPUs'}{lent}{free}, {len(pool.members)} container(s)"
+    for zone in view.memory_zones:
+        size = f"{size_text(zone.promised)} of {size_text(zone.bytes)} promised"
+        yield f"memory of node(s) {zone.nodes}: {size}, {zone.containers} container(s)"
     if economy := cpuset.text(cpuset.of(row.cpu for row in view.cpus if row.efficient)):
         yield f"made for economy: {economy}"
     yield from view.faults

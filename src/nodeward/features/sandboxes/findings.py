@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from nodeward.core.annotations import KATA_CONFIG, KATA_ONLY
 from nodeward.core.finding import Finding, RuntimeClass, Severity, Unlisted, not_looked_at
 from nodeward.core.modes import Mode
+from nodeward.core.quantity import size_text
 from nodeward.core.vms import Handler, Profile
 from nodeward.features.sandboxes.headroom import USUAL
 from nodeward.features.sandboxes.mode import handed_on, mode, of_crio
@@ -18,7 +19,7 @@ from nodeward.features.sandboxes.size import grows
 from nodeward.features.sandboxes.sizing import why_not
 from nodeward.features.sandboxes.values import DRAGONBALL, ModeSaid
 from nodeward.features.sandboxes.ways import missing_defaults, no_queues, way
-from nodeward.features.sandboxes.words import shown, size_text
+from nodeward.features.sandboxes.words import shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
+from nodeward.core.quantity import size_text
 from nodeward.core.workload import SHORT_ID
 from nodeward.features.sandboxes.rows import ClassRow, HandlerRow, Percentiles, SandboxesView, SandboxRow
 from nodeward.features.sandboxes.values import ANNOTATION, DEFAULT, DRAGONBALL
@@ -13,7 +14,6 @@ from nodeward.features.sandboxes.words import (
     full_name,
     head,
     shown,
-    size_text,
     troubles,
     unaccounted_sentence,
 )

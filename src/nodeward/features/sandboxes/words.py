@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from nodeward.core.annotations import KATA_ONLY
-from nodeward.core.quantity import binary_text
+from nodeward.core.quantity import size_text
 from nodeward.core.text import printable
 from nodeward.core.vms import UNLIMITED
 from nodeward.core.workload import SHORT_ID
@@ -31,9 +31,6 @@ LEAST_ID = 4
 """Fewer characters of an id mean no sandbox."""
 POD = "pod"
 """Stands for the pod's cgroup in paths below it."""
-_EXACT = 6
-"""An amount that is exact in so many characters is shown exactly."""
-_MI = 1024 * 1024
 
 
 # ---- Kata's option
@@ -119,17 +116,6 @@ def mode_sentence(row: SandboxRow) -> str:
 def shown(text: str) -> str:
     """What others chose, in a line for people."""
     return printable(text, MOST_TEXT)
-
-
-def size_text(value: int) -> str:
-    """Bytes in binary units: exact where that is short, else with one place after the point, cut."""
-    if value < 0:
-        return f"-{size_text(-value)}"
-    exact = binary_text(value)
-    if (len(exact) <= _EXACT and not exact.isdigit()) or value < 1024:
-        return exact
-    unit, size = ("Mi", _MI) if value >= _MI else ("Ki", 1024)
-    return f"{value * 10 // size / 10:.1f}{unit}"
 
 
 def cpu_text(milli: int) -> str:

@@ -163,8 +163,9 @@ def creating(payload: bytes, tentative_id: str, labels: Keys = ()) -> tuple[Sand
     request = read("cri", cri.CreateContainerRequest, payload)
     home = sandbox(request.pod_sandbox_id, request.sandbox_config, labels)
     config = request.config
-    names, cpu = (tentative_id, home.id, config.metadata.name), _cpu(config.linux.resources)
-    return home, described.container(*names, config.labels, labels, phase=Phase.CREATING, cpu=cpu)
+    asked, names = config.linux.resources, (tentative_id, home.id, config.metadata.name)
+    cpu, memory = _cpu(asked), max(0, asked.memory_limit_in_bytes)
+    return home, described.container(*names, config.labels, labels, phase=Phase.CREATING, cpu=cpu, memory=memory)
 
 
 def status_cpu(payload: bytes) -> CpuRecord:
@@ -180,7 +181,7 @@ def status_of(container_id: ContainerId) -> bytes:
 def updating(payload: bytes, known: Container) -> Container:
     """The container with what an UpdateContainerResourcesRequest asks for."""
     asked = read("cri", cri.UpdateContainerResourcesRequest, payload).linux
-    return replace(known, cpu=_cpu(asked, known.cpu))
+    return replace(known, cpu=_cpu(asked, known.cpu), memory=max(0, asked.memory_limit_in_bytes) or known.memory)
 
 
 def created_id(payload: bytes) -> ContainerId:

@@ -41,7 +41,7 @@ _STATIC_POOLS: Mapping[str, str] = {
     "taintNode": _OF_AGENT,
 }
 _TOPOLOGY_AWARE: Mapping[str, str] = {
-    "Active": "no topology hints, affinities and memory tiers yet; a resize keeps what it has where it does not fit",
+    "Active": "no topology hints, affinities and cold start yet; a resize keeps what it has where it does not fit",
     "unlimitedBurstable": "of two pools beside the level, the one below it comes first, and then the first in the tree",
 }
 _OTHERS: Mapping[str, Mapping[str, str]] = {

@@ -12,7 +12,7 @@ Choices of upstream that are others here:
   the tree never gives more than it has free
 - a resize that does not fit leaves a container without a place there; here it keeps what it has, and is refused
 - a resize may move a container to any pool there; here it stays in its pool, or goes to one around it
-- a new set of settings that does not fit one container is refused whole there; here that container stays unplaced
+- a container whose memory fits nowhere is refused there; here it has all nodes, since kubelet has let its pod in
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -547,5 +547,6 @@ TOPOLOGY_AWARE = Policy(
     tree=_tree,
     faults=_faults,
     scheduling=_scheduling,
+    memory=lambda ask: ask.memory_request or ask.memory_limit,
     needs=("policy.reserved",),
 )

@@ -1,0 +1,178 @@
+"""Memory that is counted: which nodes a container may use, and who gets more nodes where one is full."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
+
+from nodeward.core import events as ev
+from nodeward.core.cpuset import of, text
+from nodeward.core.decision import Decision
+from nodeward.core.topology import Machine, MemoryNode
+from nodeward.core.workload import Phase, Qos
+from nodeward.features.cpus.memory_zones import counted, promised
+from nodeward.features.cpus.pool_settings import MemoryType, PoolLevel, TopologyAwareSettings
+from nodeward.features.cpus.pools import joined, left
+from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
+from nodeward.features.cpus.values import Ask, Grant, Ground, Pools
+from nodeward.features.cpus.view import cpus_view
+from nodeward.features.cpus.words import drawing
+from tests.unit.features.build import adjusted
+from tests.unit.features.cpus import build
+from tests.unit.features.cpus.machines import W
+
+GIB = 1 << 30
+RULES = PolicySettings("topology-aware")
+
+
+def nodes(machine: Machine, *others: MemoryNode, gib: int = 8) -> Machine:
+    """With so much DRAM a node: one of the same package is near."""
+
+    def far(one: int, other: int) -> int:
+        return 10 if one == other else 11 if one // 2 == other // 2 else 21
+
+    count = len(machine.nodes)
+    dram = (
+        MemoryNode(one.id, one.cpus, gib * GIB, distances={i: far(one.id, i) for i in range(count)})
+        for one in machine.nodes
+    )
+    return replace(machine, memory=(*dram, *others))
+
+
+MACHINE = nodes(W)
+
+
+class Node:
+    def __init__(self, machine: Machine = MACHINE) -> None:
+        self.ground, self.at = Ground(machine, RULES), Pools()
+
+    def comes(
+        self,
+        name: str,
+        gib: int,
+        node: int,
+        qos: Qos = Qos.GUARANTEED,
+        mems: int | None = None,
+        types: Sequence[MemoryType] = (),
+    ) -> None:
+        one = Ask(f"{name}/c", name, "shop", name, "c", qos, 1000, memory_request=gib * GIB, mems=mems)
+        own = next(one.cpus for one in self.ground.machine.nodes if one.id == node)
+        grant = Grant(one.key, own=own, pins_memory=True, memory_types=tuple(types))
+        self.at = counted(self.ground, self.at, joined(self.at, grant), (one,))
+
+    def ends(self, name: str) -> None:
+        self.at = left(self.at, f"{name}/c")
+
+    def zones(self) -> str:
+        return " ".join(f"{key[0]}:{text(grant.zone) or 'any'}" for key, grant in self.at.grants.items())
+
+
+def test_the_example_of_the_reference() -> None:
+    node = Node()
+    node.comes("a", 5, 0)
+    node.comes("b", 2, 0, Qos.BURSTABLE)
+    node.comes("c", 3, 0)
+    assert node.zones() == "a:0 b:0-1 c:0"
+    assert node.at.grants["b/c"].widened == "c/c"
+    node.comes("d", 1, 0)
+    assert node.zones() == "a:0 b:0-1 c:0 d:0-1"
+    node.comes("e", 3, 1)
+    assert node.zones() == "a:0 b:0-1 c:0 d:0-1 e:1"
+    assert promised(node.at.grants) == {of([0]): 8 * GIB, of([1]): 3 * GIB, of([0, 1]): 14 * GIB}
+
+
+def test_who_fits_no_zone_has_all_nodes_and_nobody_is_refused() -> None:
+    node = Node()
+    node.comes("a", 40, 0)
+    node.comes("b", 8, 0)
+    assert node.zones() == "a:0-3 b:0"
+
+
+RUNS = {
+    "on the nodes that it has": (of([0, 2]), "a:0,2"),
+    "on any": (0, "a:any"),
+}
+
+
+@pytest.mark.parametrize(("mems", "expected"), RUNS.values(), ids=RUNS)
+def test_who_runs_already_keeps_its_nodes(mems: int, expected: str) -> None:
+    node = Node()
+    node.comes("a", 1, 0, mems=mems)
+    assert node.zones() == expected
+
+
+def test_pmem_and_hbm_are_taken_by_who_asks_for_them_and_where_dram_is_short() -> None:
+    pmem = MemoryNode(4, 0, 64 * GIB, distances={i: 17 + 11 * (i > 1) for i in range(4)})
+    node = Node(nodes(W, pmem))
+    node.comes("a", 4, 0, types=(MemoryType.DRAM,))
+    node.comes("b", 1, 0, types=(MemoryType.PMEM,))
+    assert node.zones() == "a:0 b:4"
+    for name in "cde":
+        node.comes(name, 4, 0, types=(MemoryType.DRAM,))
+    assert node.zones() == "a:0 b:4 c:0 d:0-1 e:0-1"
+    node.comes("f", 4, 2, types=(MemoryType.DRAM,))
+    assert node.zones().endswith("f:2")
+
+
+def test_one_node_or_none_is_not_counted() -> None:
+    node = Node(replace(W, memory=(MemoryNode(0, W.online, GIB),)))
+    node.comes("a", 4, 0)
+    assert node.zones() == "a:any"
+
+
+def test_a_container_that_runs_gets_more_nodes_and_is_told_for_whom() -> None:
+    """Two nodes of 1 GiB; the one that runs is Burstable, and gives way to a Guaranteed one."""
+    small = replace(W, packages=W.nodes[:1] + W.nodes[1:2], online=W.nodes[0].cpus | W.nodes[1].cpus)
+    of_two = replace(small, nodes=W.nodes[:2], dies=W.nodes[:2], l3=W.l3[:2], cores=W.cores[:8], l2=W.l2[:8])
+    rules = PolicySettings(
+        "topology-aware",
+        reserved=Amount(AmountKind.CPUSET, 1),
+        topology_aware=TopologyAwareSettings(unlimited_burstable=PoolLevel.NUMA),
+    )
+    engine = build.told(rules, of=nodes(of_two, gib=1))
+    paths = dict[str, str]()
+
+    def comes(pod: str, cpus: int, mib: int, qos: str = "") -> Decision:
+        made = replace(build.one(pod, cpus, qos), memory=mib << 20)
+        paths[pod] = made.cgroups_path
+        decision = engine(ev.Creating(build.home(pod, qos), made, ask_id=engine.state.seq + 1))
+        engine(ev.Created(build.home(pod, qos), made))
+        engine(ev.Started(build.home(pod, qos), made.in_phase(Phase.RUNNING)))
+        return decision
+
+    assert adjusted(comes("web", 0, 700, "burstable")).memory_nodes == "1"
+    last = comes("db", 4, 600)
+    assert adjusted(last).memory_nodes == "1"
+    written = {goal.target.where: str(goal.value) for goal in last.goals if goal.target.kind == "cpuset.mems"}
+    assert written == {paths["web"]: "0-1"}
+    view = cpus_view(engine.state, 0)
+    assert view is not None
+    (row,) = (row for row in view.holders if row.pod == "web")
+    assert row.memory_for == "shop/db/app"
+    lines = [line for line in drawing(view, 100) if line.startswith("memory")]
+    assert lines == [
+        "memory of node(s) 1: 600Mi of 1Gi promised, 1 container(s)",
+        "memory of node(s) 0-1: 1300Mi of 2Gi promised, 2 container(s)",
+    ]
+
+
+lives = st.lists(
+    st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 9), st.integers(0, 3), st.sampled_from(Qos)), max_size=16
+)
+
+
+@drawn(lives)
+def test_a_zone_only_ever_grows_and_none_is_promised_more_than_it_has(life: list[tuple[str, int, int, Qos]]) -> None:
+    node = Node()
+    for name, gib, of_node, qos in life:
+        before = dict(node.at.grants)
+        if f"{name}/c" in before:
+            node.ends(name)
+        else:
+            node.comes(name, gib, of_node, qos)
+        for key, grant in node.at.grants.items():
+            assert not before.get(key, grant).zone & ~grant.zone
+        for zone, bytes_ in promised(node.at.grants).items():
+            assert bytes_ <= 8 * GIB * zone.bit_count() or zone == of(range(4))

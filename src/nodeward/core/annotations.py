@@ -65,22 +65,21 @@ OF_TREE: Mapping[str, tuple[str, ...]] = {
     word: tuple(f"{word}.{domain}" for domain in ("resource-policy.nri.io", "cri-resource-manager.intel.com"))
     for word in (
         *("prefer-isolated-cpus", "require-isolated-cpus", "prefer-shared-cpus", "prefer-reserved-cpus"),
-        *("prefer-cpu-priority", "unlimited-burstable", "memory.preserve"),
+        *("prefer-cpu-priority", "unlimited-burstable", "memory.preserve", "cpu.preserve", "hide-hyperthreads"),
+        *("memory-type", "scheduling-class"),
     )
 }
 """Wishes of a container, by their word, for the policy topology-aware. Bare key, `/pod` and `/container.<name>`. The
 first that is there counts."""
 
 OF_TREE_LATER = tuple(
-    f"{word}.resource-policy.nri.io"
-    for word in (
-        *("topologyhints", "allow.topologyhints", "deny.topologyhints", "strict.topologyhints"),
-        *("pick-resources-by-hints", "cold-start", "cpu-class", "irq-affinity"),
-    )
-) + tuple(
-    f"{domain}/{word}"
+    key
     for domain in ("resource-policy.nri.io", "cri-resource-manager.intel.com")
-    for word in ("affinity", "anti-affinity")
+    for key in (
+        *(f"{domain}/{word}" for word in ("affinity", "anti-affinity", "memory-type", "cold-start")),
+        *(f"{word}topologyhints.{domain}" for word in ("", "allow.", "deny.", "strict.")),
+        *(f"{word}.{domain}" for word in ("pick-resources-by-hints", "cold-start", "cpu-class", "irq-affinity")),
+    )
 )
 """What upstream's topology-aware follows and Nodeward does not yet: whoever has one is told so."""
 

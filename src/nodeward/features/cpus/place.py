@@ -11,8 +11,9 @@ from nodeward.core.topology import Machine
 from nodeward.core.workload import Qos
 from nodeward.features.cpus.memory_zones import counted
 from nodeward.features.cpus.policies.table import policy_of
+from nodeward.features.cpus.policy import Policy
 from nodeward.features.cpus.pools import set_of, starved
-from nodeward.features.cpus.requested import UNREAD
+from nodeward.features.cpus.requested import UNREAD, UNREAD_STAYS
 from nodeward.features.cpus.settings import PolicySettings
 from nodeward.features.cpus.values import Ask, Denied, Ground, Pools
 
@@ -23,12 +24,6 @@ class Placed:
 
     pools: Pools
     denied: Mapping[str, str]
-
-
-UNREAD_STAYS = (
-    "the runtime did not tell what it asked for; it keeps the CPUs that it has, nobody gets these alone, and the "
-    "runtime is asked again"
-)
 
 
 def admitted(ground: Ground, at: Pools, ask: Ask, kept: CpuSet = 0) -> Pools | Denied:
@@ -78,9 +73,9 @@ def all_placed(ground: Ground, at: Pools, asks: Sequence[Ask], kept: CpuSet = 0)
     denied = dict[str, str]()
     rest = list[Ask]()
     before = at
-    resume = policy_of(ground.rules.active).resume
-    if resume is not None:
-        return _resumed(ground, resume, at, asks)
+    policy = policy_of(ground.rules.active)
+    if policy.resume is not None:
+        return _resumed(ground, policy, policy.resume, at, asks)
     for ask in _settled_first(asks):
         if is_kept(ask):
             found = _left_there(ground, before, at, ask)
@@ -105,11 +100,16 @@ def all_placed(ground: Ground, at: Pools, asks: Sequence[Ask], kept: CpuSet = 0)
 
 
 def _resumed(
-    ground: Ground, resume: Callable[[Ground, Pools, Sequence[Ask]], Pools], at: Pools, asks: Sequence[Ask]
+    ground: Ground,
+    policy: Policy,
+    resume: Callable[[Ground, Pools, Sequence[Ask]], Pools],
+    at: Pools,
+    asks: Sequence[Ask],
 ) -> Placed:
     """By a policy that knows its pools by the sets of those in them."""
     denied = dict[str, str]()
-    asks = [_as_it_is(ask, asks) if is_kept(ask) else ask for ask in asks]
+    if policy.guesses:
+        asks = [_as_it_is(ask, asks) if is_kept(ask) else ask for ask in asks]
     news = [ask for ask in asks if ask.key not in at.grants]
     after = counted(ground, at, resume(ground, at, news), news) if news else at
     placed = dict.fromkeys(ask.key for ask in news if ask.key in after.grants)

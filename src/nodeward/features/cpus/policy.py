@@ -43,6 +43,8 @@ class Policy:
     resume: Callable[[Ground, Pools, Sequence[Ask]], Pools] | None = None
     """With those of these containers that run already, and may stay in their pools (`Ask.has`). None: a container's
     set says nothing of its pool."""
+    guesses: bool = True
+    """Whether `resume` takes the CPUs of a container whose request could not be read for what it requests."""
     room_m: Callable[[Ground, Pools, str], int] | None = None
     """How much the containers of the pool may request together at most, beside what others have. None: no more than its
     CPUs now."""
@@ -50,9 +52,9 @@ class Policy:
     """How its pools lie within one another; None where they do not."""
     faults: Callable[[Ask], Iterable[str]] = lambda _: ()
     """What is wrong with the annotations of a container's pod, in sentences."""
-    scheduling: Callable[[PolicySettings, Ask, Grant], tuple[Sequence[SchedulingClass], str]] = lambda *_: ((), "")
+    scheduling: Callable[[PolicySettings, Ask, Grant], tuple[Sequence[SchedulingClass], str]] | None = None
     """The scheduling classes that there are, and the name of the one for a container with this grant; empty for
-    none."""
+    none. None: it knows no such classes."""
     memory: Callable[[Ask], int] = lambda ask: ask.memory_limit
     """How many bytes of a container count where memory nodes are chosen."""
     reserved: Callable[[Ground, Pools], CpuSet] = _of_pool

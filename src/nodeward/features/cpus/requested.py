@@ -24,6 +24,10 @@ MIN_QUOTA = 1000
 ESTIMATE = "an estimate by cpu.shares and the pod's cgroup"
 UNTOLD = "nothing: the runtime tells no cpu.shares"
 UNREAD = "nothing: the runtime's record could not be read"
+UNREAD_STAYS = (
+    "the runtime did not tell what it asked for; it keeps the CPUs that it has, nobody gets these alone, and the "
+    "runtime is asked again"
+)
 _REMEDY = 'remove it, let the webhook write it, or write {"containers": {"app": {"requests": {"cpu": "2"}}}}'
 _SECTIONS = (("initContainers", Role.INIT), ("containers", Role.REGULAR))
 

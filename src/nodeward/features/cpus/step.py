@@ -50,22 +50,25 @@ def classes_of(ask: Ask, grant: Grant, rules: PolicySettings) -> tuple[Adjustmen
             remedy = "write 1 to 63 letters, digits and any of _ . -"
             faults.append(f"annotation {key}: {said[:64]!r} is no name of a class; {remedy}")
     policy = policy_of(rules.active)
-    scheduling, fault = _scheduling(ask, *policy.scheduling(rules, ask, grant))
+    scheduling, fault = None, ""
+    if policy.scheduling is not None and grant.pool:
+        scheduling, fault = _scheduling(ask, *policy.scheduling(rules, ask, grant))
     faults += [*policy.faults(ask), *([fault] if fault else [])]
     rdt, blockio = found.get("rdt", ""), found.get("blockio", "")
     return Adjustment(rdt_class=rdt, blockio_class=blockio, scheduling=scheduling), tuple(faults)
 
 
 def _scheduling(ask: Ask, known: Sequence[SchedulingClass], name: str) -> tuple[SchedulingClass | None, str]:
-    """By the annotation, for policies that have classes; else the one of this name."""
+    """By the annotation; else the one of this name."""
     classes = {one.name: one for one in known}
     fault = ""
-    said = scoped(ask.annotations, keys.SCHEDULING_CLASS, ask.container)
-    if said is not None and classes:
+    given = ((key, scoped(ask.annotations, key, ask.container)) for key in keys.OF_TREE["scheduling-class"])
+    key, said = next(((key, said) for key, said in given if said is not None), ("", None))
+    if said is not None:
         if said[0] in classes:
             return classes[said[0]], ""
-        every = ", ".join(classes)
-        fault = f"annotation {keys.SCHEDULING_CLASS}: {said[0][:64]!r} is no scheduling class; classes are {every}"
+        every = ", ".join(classes) or "none"
+        fault = f"annotation {key}: {said[0][:64]!r} is no scheduling class; classes are {every}"
     return classes.get(name), fault
 
 

@@ -243,6 +243,7 @@ _RULE = {
     "memory": "it is near fewer memory nodes ({0} against {1})",
     "priority": "it has enough CPUs of the preferred kind",
     "depth": "it is farther down in the tree",
+    "kind": "it has enough isolated CPUs",
     "isolated": "it has more isolated CPUs",
     "members": "fewer containers are there ({0} against {1})",
     "left": "more is left there ({0} m against {1} m)",
@@ -251,11 +252,12 @@ _RULE = {
 
 
 def _tree(values: Values) -> str:
-    name, fits, rule, second, mine, others = values
+    name, fits, rule, second, mine, others, beside = values
+    full = "The reserved CPUs have no room for it. " if beside else ""
     if rule == "only":
-        return f"{name} is the only pool with room."
+        return f"{full}{name} is the only pool with room."
     why = _RULE.get(str(rule), str(rule)).format(mine, others)
-    return f"{name} was chosen of {fits} pools with room: before {second}, since {why}."
+    return f"{full}{name} was chosen of {fits} pools with room: before {second}, since {why}."
 
 
 _PODPOOL = {

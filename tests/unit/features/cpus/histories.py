@@ -259,7 +259,8 @@ class World:
     # ---- what happens
 
     def create(self, name: str, dies: bool) -> None:
-        qos, milli = self.choose.choice(SIZES)
+        sizes = (*SIZES, ("", 1500)) if self.rules.active == "topology-aware" else SIZES
+        qos, milli = self.choose.choice(sizes)
         pod = Pod(name, qos, milli, self.choice_of_namespace())
         if self.choose.random() < 0.5:
             self.perform(self.engine(ev.PodSeen(pod.spec)))

@@ -1,6 +1,6 @@
 """`topology-aware`: who goes to which pool of the tree, and what others have then."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 from nodeward.core.cpuset import of, parse, text
 from nodeward.core.topology import Machine, MemoryNode
 from nodeward.core.workload import Qos
-from nodeward.features.cpus.place import begun
+from nodeward.features.cpus.place import all_placed, begun
 from nodeward.features.cpus.policies import topology_aware
+from nodeward.features.cpus.policies.topology_aware import TOPOLOGY_AWARE
 from nodeward.features.cpus.pool_settings import PoolLevel, TopologyAwareSettings
 from nodeward.features.cpus.pool_tree import tree_of
 from nodeward.features.cpus.pools import changed, set_of
+from nodeward.features.cpus.recorded import change
+from nodeward.features.cpus.requested import UNREAD, UNREAD_STAYS
 from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
-from nodeward.features.cpus.values import Ask, Denied
+from nodeward.features.cpus.values import Ask, Denied, Recorded
 from nodeward.features.cpus.words import cpu_sentence
 from tests.unit.features.cpus.machines import PolicyNode, W, machine, refusal, shapes
 
@@ -112,11 +115,20 @@ def test_isolated_cpus_are_for_whom_they_are_wished() -> None:
     assert node.admit(ask("must", 2000, notes={f"require-isolated-cpus.{N}": "true"})) == ""
     assert node.own("must") == "15,31"
     why = node.admit(ask("more", 2000, notes={f"require-isolated-cpus.{N}": "true"}))
-    assert "it takes isolated ones only, and 1 of these are free" in why
+    assert "it takes isolated CPUs only, and 1 of these are free" in why
     prefers = {f"require-isolated-cpus.{N}": "true", f"prefer-isolated-cpus.{N}/container.soft": "true"}
     assert node.admit(ask("soft", 2000, notes=prefers)) == ""  # the stronger scope does not require
     node.ends("must")
     assert node.cpus("isolated") == "15,30-31"
+
+
+def test_the_last_isolated_cpu_is_taken_by_who_prefers_it() -> None:
+    node = PolicyNode(rules(prefer_isolated_cpus=True), machine(isolated=of((15,))))
+    assert node.admit(ask("c", 1500)) == ""
+    assert node.own("c") == "15"
+    node = PolicyNode(RULES, machine(isolated=of((0, 4))))
+    assert node.admit(ask("c", 2000, notes={f"prefer-isolated-cpus.{C}": "true"})) == ""
+    assert node.own("c") == "0,4"
 
 
 def test_of_a_core_that_is_hidden_a_container_has_one_thread() -> None:
@@ -250,24 +262,104 @@ def test_the_choice_is_strict_and_every_sum_holds(of: Machine, wants: list[Ask],
     assert node.at == node.begun
 
 
-def test_who_runs_stays_also_where_nothing_was_written_down() -> None:
+def moved(node: PolicyNode, asks: Sequence[Ask], by: PolicySettings = RULES, *, written: bool = True) -> list[str]:
+    """Who has other CPUs once another process has found these containers, by the record or without one."""
+    before = node.at
+    after = PolicyNode(by, node.ground.machine)
+
+    def found(one: Ask) -> Ask:
+        grant = before.grants[one.key]
+        has = set_of(before, grant)
+        return replace(one, has=grant.own or has, was=grant.pool) if written else replace(one, has=has)
+
+    after.finds(map(found, asks))
+    node.at = after.at
+    return sorted(changed(before, after.at))
+
+
+HIDDEN = {f"hide-hyperthreads.{N}": "true"}
+RUNNING = [
+    ask("x", 1000, namespace="kube-system"),
+    ask("f", 1000, namespace="kube-system"),
+    *(ask(name, size) for name, size in (("a", 2000), ("b", 1500), ("d", 6000), ("e", 900))),
+    ask("h", 2000, notes=HIDDEN),
+    ask("c", 300, Qos.BURSTABLE, 500),
+]
+
+
+def test_who_runs_stays() -> None:
+    """By the record all; without one those who have CPUs of their own alone: a larger set may be anything."""
     node = PolicyNode(RULES)
-    wants = [ask("a", 2000), ask("b", 1500, limit_m=1500), ask("c", 300, Qos.BURSTABLE, 500), ask("d", 6000)]
-    for one in wants:
+    for one in RUNNING:
         assert node.admit(one) == ""
-    before, node.at = node.at, node.begun
-    node.finds(replace(one, has=set_of(before, before.grants[one.key])) for one in wants if one.container != "b")
-    moved = [key for key in changed(before, node.at) if before.grants[key].own]
-    assert moved == []
+    node.ends("x")
+    assert node.admit(ask("g", 500, namespace="kube-system")) == ""
+    there = [*RUNNING[1:], ask("g", 500, namespace="kube-system")]
+    assert moved(node, there) == []
+    assert moved(node, there, rules(colocate_pods=True)) == []
+    whole = [one for one in there if one.container in "adh"]
+    assert [key for key in moved(node, whole, written=False) if key[0] in "adh"] == []
+
+
+def test_new_settings_give_nobody_the_cpus_of_one_that_runs() -> None:
+    shared = rules(prefer_shared_cpus=True)
+    node = PolicyNode(shared)
+    asks = [ask(f"a{n}", 2000) for n in range(6)]
+    asks.append(ask("b", 1500, notes={f"prefer-shared-cpus.{N}": "false"}))
+    for one in asks:
+        assert node.admit(one) == ""
+    own = node.own("b")
+    moved(node, asks)
+    assert node.own("b") == own
+
+
+def test_a_container_whose_request_could_not_be_read_keeps_its_cpus_if_nobody_else_has_them() -> None:
+    lost = replace(ask("lost", 0), known=False, source=UNREAD, has=of((4, 20)))
+    node = PolicyNode(RULES)
+    node.finds([lost])
+    assert node.own("lost") == "4,20"
+    others = replace(ask("other", 500), has=of((4, 5, 20, 21)))
+    placed = all_placed(node.ground, node.begun, [lost, others])
+    assert (placed.denied, list(placed.pools.grants)) == ({"lost/lost": UNREAD_STAYS}, ["other/other"])
+
+
+def test_a_system_container_without_room_in_the_reserved_pool_is_placed_like_others_and_stays() -> None:
+    node = PolicyNode(RULES)
+    assert node.admit(ask("full", 1000, namespace="kube-system")) == ""
+    late = ask("late", 2000, Qos.BURSTABLE, namespace="kube-system")
+    assert node.admit(late) == ""
+    assert node.grant("late").pool == "socket #1"
+    assert cpu_sentence(node.grant("late").reason).startswith("The reserved CPUs have no room for it. socket #1 was")
+    node.ends("full")
+    assert node.admit(late) == ""
+    assert node.grant("late").pool == "socket #1"
+
+
+def test_a_container_that_is_not_pinned_keeps_its_weight() -> None:
+    node = PolicyNode(rules(pin_cpu=False))
+    assert node.admit(ask("c", 1500)) == ""
+    assert (node.grant("c").pinned, node.grant("c").shares) == (False, 0)
+
+
+def test_a_resize_in_its_pool_is_one_line_of_the_record() -> None:
+    node = PolicyNode(RULES)
+    for name in ("a", "b"):
+        assert node.admit(ask(name, 2000)) == ""
+    before = Recorded(W, RULES, node.at)
+    assert node.admit(ask("a", 3000)) == ""
+    assert change(before, Recorded(W, RULES, node.at)) is not None
 
 
 def test_annotations_that_are_not_followed_are_said() -> None:
     notes = {f"prefer-isolated-cpus.{N}": "x", f"cold-start.{N}": "duration: 1s", f"prefer-cpu-priority.{N}": "top"}
     notes |= {f"{C}/affinity": "a: [b]"}
-    found = list(topology_aware._faults(ask("c", notes=notes)))
-    assert found == [
+    notes |= {f"cpu.preserve.{C}": "yes", f"memory-type.{N}": "zzz"}
+    found = TOPOLOGY_AWARE.faults(ask("c", notes=notes))
+    assert sorted(found) == [
         f"annotation cold-start.{N}: is not followed by Nodeward yet, and changes nothing",
+        f"annotation cpu.preserve.{C}: 'yes' is not allowed; one of true, false",
         f"annotation {C}/affinity: is not followed by Nodeward yet, and changes nothing",
-        f"annotation prefer-isolated-cpus.{N}: 'x' is no boolean; write true or false",
+        f"annotation memory-type.{N}: 'zzz' names no types of memory; write some of dram, hbm, pmem",
         f"annotation prefer-cpu-priority.{N}: 'top' is not allowed; one of high, normal, low, none, default",
+        f"annotation prefer-isolated-cpus.{N}: 'x' is no boolean; write true or false",
     ]

@@ -553,7 +553,7 @@ def _with_group(node: _Node, at: Pools, group: _Group) -> Pools:
 def _scheduling(rules: PolicySettings, _: Ask, grant: Grant) -> tuple[Sequence[SchedulingClass], str]:
     """By the balloon's type."""
     of = {one.name: one.scheduling_class for one in rules.balloons.balloon_types}
-    return (rules.balloons.scheduling_classes, of.get(type_of(grant.pool), "")) if grant.pool else ((), "")
+    return rules.balloons.scheduling_classes, of.get(type_of(grant.pool), "")
 
 
 BALLOONS = policy(

@@ -58,7 +58,7 @@ class Hooks(Generic[N]):
     """`Policy.resume`. None: `stayed`."""
     rebalance: Callable[[N, Pools, Mapping[int, int]], Pools] | None = None
     room_m: Callable[[N, Pools, str], int] | None = None
-    scheduling: Callable[[PolicySettings, Ask, Grant], tuple[Sequence[SchedulingClass], str]] = lambda *_: ((), "")
+    scheduling: Callable[[PolicySettings, Ask, Grant], tuple[Sequence[SchedulingClass], str]] | None = None
 
 
 def policy(name: str, about: str, hooks: Hooks[N], needs: tuple[str, ...] = ()) -> Policy:
@@ -186,17 +186,17 @@ def grant_of(ask: Ask, pool: str, reason: Reason, pinned: bool = True, pins_memo
     )
 
 
-def memory_types(ask: Ask) -> tuple[MemoryType, ...]:
+def memory_types(ask: Ask, key: str = keys.MEMORY_TYPE) -> tuple[MemoryType, ...]:
     """The types of memory that the pod's annotation names; none where it has none, or a word that is no type."""
-    found = said(ask, keys.MEMORY_TYPE)
+    found = said(ask, key)
     words = [word.strip().upper() for word in found.split(",")] if found is not None else []
     known = [one.value for one in MemoryType]
     return tuple(one for one in MemoryType if one.value in words) if all(word in known for word in words) else ()
 
 
-def is_preserved(ask: Ask) -> bool:
+def is_preserved(ask: Ask, key: str = keys.PRESERVE_CPU) -> bool:
     """Whether its pod's annotation leaves the container's CPUs alone."""
-    found = scoped(ask.annotations, keys.PRESERVE_CPU, ask.container)
+    found = scoped(ask.annotations, key, ask.container)
     return found is not None and found[0] == "true"
 
 

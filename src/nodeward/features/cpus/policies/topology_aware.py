@@ -37,14 +37,14 @@ from nodeward.features.cpus.policies.pools_with_rules import (
     requested_m,
 )
 from nodeward.features.cpus.policy import Policy
-from nodeward.features.cpus.pool_settings import PoolLevel, Priority, TopologyAwareSettings
+from nodeward.features.cpus.pool_settings import RESERVED, PoolLevel, Priority, TopologyAwareSettings
 from nodeward.features.cpus.pool_tree import Tree, tree_of
 from nodeward.features.cpus.pools import joined, left
-from nodeward.features.cpus.requested import Scope, flag, scoped, shares_of
+from nodeward.features.cpus.requested import UNREAD, UNREAD_STAYS, Scope, flag, scoped, shares_of
 from nodeward.features.cpus.settings import PolicySettings
 from nodeward.features.cpus.values import Ask, Denied, Grant, Ground, Pool, Pools
 
-RESERVED, ISOLATED = "reserved", "isolated"
+ISOLATED = "isolated"
 _LEVELS = {
     PoolLevel.SYSTEM: Level.SYSTEM,
     PoolLevel.PACKAGE: Level.PACKAGE,
@@ -80,6 +80,8 @@ class _Want:
     """Whether those of its own are to be isolated ones if there are enough."""
     must: bool = False
     """Whether it has none but isolated ones for its own."""
+    unread: bool = False
+    """What it requests could not be read: it stays where it is, or has no place."""
     priority: CpuPriority = CpuPriority.ANY
     limit_m: int = 0
     """A Burstable container's; 0 for none."""
@@ -95,7 +97,7 @@ class _Choice:
     at: int
 
 
-_RULES = ("affinity", "level", "limit", "memory", "priority", "depth", "isolated", "members", "left", "order")
+_RULES = ("kind", "affinity", "level", "limit", "memory", "priority", "depth", "isolated", "members", "left", "order")
 """What each part of a choice's key is."""
 
 
@@ -155,6 +157,7 @@ def _faults(ask: Ask) -> Iterator[str]:
     words: Mapping[str, tuple[str, ...]] = {
         "prefer-cpu-priority": (*(one.value for one in Priority), "default"),
         "unlimited-burstable": tuple(one.value for one in PoolLevel),
+        "cpu.preserve": ("true", "false"),
     }
     for key in keys.OF_TREE_LATER:
         if scoped(ask.annotations, key, ask.container) is not None:
@@ -164,23 +167,29 @@ def _faults(ask: Ask) -> Iterator[str]:
             said = scoped(ask.annotations, key, ask.container)
             if said is not None and word in words and said[0].strip().lower() not in words[word]:
                 yield f"annotation {key}: {said[0][:64]!r} is not allowed; one of {', '.join(words[word])}"
-            elif said is not None and word not in words:
+            elif said is not None and word == "memory-type" and not memory_types(ask, key):
+                yield f"annotation {key}: {said[0][:64]!r} names no types of memory; write some of dram, hbm, pmem"
+            elif said is not None and word not in (*words, "memory-type", "scheduling-class"):
                 wrong = flag(ask.annotations, key, ask.container)
                 yield from (wrong,) if isinstance(wrong, str) else ()
 
 
 def _want(node: _Node, ask: Ask) -> _Want:
+    if ask.source == UNREAD and ask.has:
+        return _Want(ask.has.bit_count(), unread=True)
     wants_reserved, _ = _flag(ask, "prefer-reserved-cpus")
     if wants_reserved or (wants_reserved is None and is_system(node.rules.reserved_pool_namespaces, ask)):
-        return _Want(part_m=ask.request_m, reserved=True)
+        return replace(_sharing(node, ask), reserved=True)
+    return _of_guaranteed(node, ask) if ask.known and ask.qos is Qos.GUARANTEED else _sharing(node, ask)
+
+
+def _sharing(node: _Node, ask: Ask) -> _Want:
     if ask.qos is Qos.BURSTABLE:
         word = _word(ask, "unlimited-burstable")
         level = PoolLevel(word) if word in [one.value for one in PoolLevel] else node.rules.unlimited_burstable
         found = _level(node, _LEVELS[level]) if not ask.limit_m else None
         return _Want(part_m=ask.request_m, limit_m=ask.limit_m, level=found)
-    if not ask.known or ask.qos is not Qos.GUARANTEED:
-        return _Want(part_m=ask.request_m if ask.known else 0)
-    return _of_guaranteed(node, ask)
+    return _Want(part_m=ask.request_m if ask.known else 0)
 
 
 def _level(node: _Node, asked: Level) -> Level:
@@ -265,13 +274,14 @@ def _key(
     pool = at.pools[one.name]
     alike = preferred(node.machine, want.priority)
     return (
+        (int(want.isolated and want.full > 0 and not isolated),),
         (-kin[i],),
         _beside_level(one.level, want.level, free, i),
         (int(want.limit_m > free),),
         (one.memory.bit_count(),),
         (int(want.full > 0 and not isolated and (pool.cpus & alike).bit_count() < want.full),),
         (-one.depth,),
-        (want.full - isolated if isolated else 0,),
+        (-isolated,),
         (0 if want.full else len(pool.members),),
         (-rest,),
         (i,),
@@ -321,15 +331,14 @@ def _taken(node: _Node, at: Pools, free: Sequence[int], i: int, want: _Want, sta
         return 0
     inside = node.tree.pools[i].cpus
     isolated = at.pools[ISOLATED].cpus & inside if want.isolated and ISOLATED in at.pools else 0
-    if isolated.bit_count() < want.full:
-        isolated = 0
-    found = isolated or _given_up(node, at, free, i, want, stay)
-    if found.bit_count() < want.full:
-        return None
-    held = found & stay
-    if held.bit_count() >= want.full:
-        return pick(node.machine, held, want.full, want.priority)
-    return held | pick(node.machine, found & ~held, want.full - held.bit_count(), want.priority, near=held)
+    ordinary = 0 if want.must else _given_up(node, at, free, i, want, stay)
+    enough = [found for found in (isolated, ordinary) if found.bit_count() >= want.full]
+    for found in sorted(enough, key=lambda found: (found & stay).bit_count() < want.full):  # where it is already, first
+        held = found & stay
+        if held.bit_count() >= want.full:
+            return pick(node.machine, held, want.full, want.priority)
+        return held | pick(node.machine, found & ~held, want.full - held.bit_count(), want.priority, near=held)
+    return None
 
 
 # ---- who comes, and goes
@@ -342,40 +351,61 @@ def _admit(ground: Ground, at: Pools, ask: Ask) -> Pools | Denied:
     before = at.grants.get(ask.key)
     if before is not None:
         return _changed(node, at, before, ask)
-    if is_preserved(ask):
+    if _is_left_alone(ask):
         return joined(at, _grant(node, ask, _Want(), "", 0, Reason("cpus-balloon-preserved")))
     want = _want(node, ask)
-    if want.reserved and _reserved_room(node, at) >= want.part_m:
-        return joined(at, _grant(node, ask, want, RESERVED, 0, Reason("cpus-tree-reserved", (ask.namespace,))))
-    want = replace(want, reserved=False)
-    free = _free(node, at)
-    choices, stay = _choices(node, at, free, ask, want), _stays(ask, want)
-    there = _there(node, at, ask, want)
+    if want.unread:
+        return Denied(UNREAD_STAYS)
+    if want.reserved and ask.was not in node.tree.at and (after := _in_reserved(node, at, ask, want)):
+        return after
+    free, stay = _free(node, at), _stays(node, ask, want)
+    choices, there = _choices(node, at, free, ask, want), _there(node, at, ask, want)
     for i, choice in sorted(enumerate(choices), key=lambda one: one[1].at != there):
-        why = _why(node, choices, i) if choice.at != there else Reason("cpus-tree-there")
-        if after := _placed(node, at, free, choice.at, ask, want, why, stay):
+        why = _why(node, choices, i, want) if choice.at != there else Reason("cpus-tree-there")
+        if after := _placed(node, at, at, free, choice.at, ask, want, why, stay):
             return after
     return Denied(_full(node, at, free, ask, want))
 
 
-def _reserved_room(node: _Node, at: Pools) -> int:
-    return 1000 * at.pools[RESERVED].cpus.bit_count() - requested_m(at, RESERVED)
+def _is_left_alone(ask: Ask) -> bool:
+    return any(is_preserved(ask, key) for key in keys.OF_TREE["cpu.preserve"])
 
 
-def _stays(ask: Ask, want: _Want) -> CpuSet:
-    """Its own CPUs, where it runs already; a larger set holds shared ones too."""
-    return ask.has if ask.has.bit_count() == want.full else 0
+def _in_reserved(node: _Node, at: Pools, ask: Ask, want: _Want) -> Pools | None:
+    """With the container on the reserved CPUs; None where they have no room. `at` may have it already."""
+    others = left(at, ask.key)
+    if 1000 * others.pools[RESERVED].cpus.bit_count() - requested_m(others, RESERVED) < want.part_m:
+        return None
+    return joined(at, _grant(node, ask, want, RESERVED, 0, Reason("cpus-tree-reserved", (ask.namespace,))))
+
+
+def _stays(node: _Node, ask: Ask, want: _Want) -> CpuSet:
+    """Its own CPUs, where it runs already; a larger set holds shared ones too. Where one thread of each core is hidden
+    it does not run on all of its own."""
+    if ask.has.bit_count() == want.full:
+        return ask.has
+    whole = sum(core.cpus for core in node.machine.cores if core.cpus & ask.has) if _hides(ask) else 0
+    return whole if whole.bit_count() == want.full else 0
 
 
 def _placed(
-    node: _Node, at: Pools, free: Sequence[int], i: int, ask: Ask, want: _Want, why: Reason, stay: CpuSet
+    node: _Node,
+    at: Pools,
+    into: Pools,
+    free: Sequence[int],
+    i: int,
+    ask: Ask,
+    want: _Want,
+    why: Reason,
+    stay: CpuSet,
 ) -> Pools | None:
-    """With the container in this pool; None where it has too few CPUs to give. Those of `stay` come first."""
+    """The pools `into` with the container in this pool; None where it has too few CPUs to give. Those of `stay` come
+    first. `at`: the pools without it."""
     own = _taken(node, at, free, i, want, stay)
     if own is None:
         return None
     name = node.tree.pools[i].name
-    return _without(node, joined(at, _grant(node, ask, want, name, own, why)), own)
+    return _without(node, joined(into, _grant(node, ask, want, name, own, why)), own)
 
 
 def _there(node: _Node, at: Pools, ask: Ask, want: _Want) -> int | None:
@@ -384,7 +414,7 @@ def _there(node: _Node, at: Pools, ask: Ask, want: _Want) -> int | None:
     found = tree.at.get(ask.was)
     if found is None and ask.has:
         around = [i for i, one in enumerate(tree.pools) if ask.has & ~one.cpus == 0]
-        is_own = want.full > 0 and _stays(ask, want) > 0
+        is_own = want.full > 0 and _stays(node, ask, want) > 0
         same = (i for i, one in enumerate(tree.pools) if at.pools[one.name].cpus == ask.has)
         found = max(around, key=lambda i: tree.pools[i].depth, default=None) if is_own else next(same, None)
     return found
@@ -394,30 +424,34 @@ def _changed(node: _Node, at: Pools, before: Grant, ask: Ask) -> Pools | Denied:
     """A restart, a resize, or a late word on what it requests. It stays in its pool, or goes to one around it."""
     if not ask.known or (not before.pool and not before.pinned):
         return at
-    want = _want(node, ask)
+    want, in_reserved = _want(node, ask), before.pool == RESERVED
     is_same = (want.full, want.part_m) == (before.own.bit_count(), before.part_m)
-    if is_same and want.reserved == (before.pool == RESERVED):
+    if is_same and (want.reserved or not in_reserved):
         grant = replace(before, request_m=ask.request_m, role=ask.role, source=ask.source)
         return at if grant == before else joined(at, grant)
-    without = _release_of(node, at, ask.key)
-    if want.reserved and _reserved_room(node, without) >= want.part_m:
-        why = Reason("cpus-tree-reserved", (ask.namespace,))
-        return joined(without, _grant(node, ask, want, RESERVED, 0, why))
-    want = replace(want, reserved=False)
-    free, known = _free(node, without), node.tree.at.get(before.pool)
-    fits = [one.at for one in _choices(node, without, free, ask, want)]
+    freed = _with_back(node, at, before.own)
+    if want.reserved and (after := _in_reserved(node, freed, ask, want)):
+        return after
+    others = left(freed, ask.key)
+    free, known = _free(node, others), node.tree.at.get(before.pool)
+    fits = [one.at for one in _choices(node, others, free, ask, want)]
     why = Reason("cpus-tree-resized", (before.request_m, ask.request_m))
     for i in fits if known is None else (i for i in node.tree.paths[known] if i in fits):
-        if after := _placed(node, without, free, i, ask, want, why, before.own):
+        if after := _placed(node, others, freed, free, i, ask, want, why, before.own):
             return after
-    return Denied(_full(node, without, free, ask, want))
+    return Denied(_full(node, others, free, ask, want))
+
+
+def _hides(ask: Ask) -> bool:
+    return _flag(ask, "hide-hyperthreads")[0] is True
 
 
 def _grant(node: _Node, ask: Ask, want: _Want, pool: str, own: CpuSet, why: Reason) -> Grant:
-    hides = flag(ask.annotations, keys.HIDE_HYPERTHREADS, ask.container) is True
+    hides = _hides(ask)
     keeps_memory, _ = _flag(ask, "memory.preserve")
-    pins = node.rules.pin_memory and not keeps_memory
-    shares = (want.part_m or 1000 * want.full) if ask.known and pool else 0
+    pins, is_pinned = node.rules.pin_memory and not keeps_memory, node.rules.pin_cpu and bool(pool)
+    types = (memory_types(ask, key) for key in keys.OF_TREE["memory-type"])
+    shares = (want.part_m or 1000 * want.full) if ask.known and is_pinned else 0
     return Grant(
         ask.key,
         pool,
@@ -430,10 +464,10 @@ def _grant(node: _Node, ask: Ask, want: _Want, pool: str, own: CpuSet, why: Reas
         reason=why,
         hide=hides,
         hidden=_seconds(node.machine, own) if hides else 0,
-        pinned=node.rules.pin_cpu and bool(pool),
+        pinned=is_pinned,
         namespace=ask.namespace,
         pins_memory=pins,
-        memory_types=memory_types(ask) if pins else (),
+        memory_types=next(filter(None, types), ()) if pins else (),
     )
 
 
@@ -452,7 +486,7 @@ def _without(node: _Node, at: Pools, own: CpuSet) -> Pools:
 
 
 def _each(node: _Node, at: Pools, change: Callable[[CpuSet, CpuSet], CpuSet]) -> Pools:
-    """With the CPUs of each pool changed, from those that it could have and those that it has."""
+    """With the CPUs of each pool changed, from those that it could have at most and those that it has."""
     most = {one.name: one.cpus & node.sharable for one in node.tree.pools} | {ISOLATED: node.isolated}
     new = dict[str, Pool]()
     for name, all_ in most.items():
@@ -462,57 +496,77 @@ def _each(node: _Node, at: Pools, change: Callable[[CpuSet, CpuSet], CpuSet]) ->
     return Pools(beside(at.pools, new), at.grants) if new else at
 
 
-def _release_of(node: _Node, at: Pools, key: str) -> Pools:
-    own = at.grants[key].own
-    after = left(at, key)
-    return _each(node, after, lambda all_, cpus: cpus | own & all_) if own else after
+def _with_back(node: _Node, at: Pools, own: CpuSet) -> Pools:
+    """With these CPUs in each pool again that could have them."""
+    return _each(node, at, lambda most, cpus: cpus | own & most) if own else at
 
 
 def _release(ground: Ground, at: Pools, key: str) -> Pools:
-    node = _node(ground.machine, ground.rules)
-    return left(at, key) if key not in at.grants or isinstance(node, Denied) else _release_of(node, at, key)
+    node, gone = _node(ground.machine, ground.rules), at.grants.get(key)
+    after = left(at, key)
+    return after if gone is None or isinstance(node, Denied) else _with_back(node, after, gone.own)
 
 
 def _resume(ground: Ground, at: Pools, asks: Sequence[Ask]) -> Pools:
-    """Places those who may stay where they are: first who has CPUs of its own, since others leave these."""
+    """Places those who may stay where they are: those on the reserved CPUs, then those with CPUs of their own, since
+    others leave these."""
     node = _node(ground.machine, ground.rules)
     if isinstance(node, Denied):
         return at
-    wants = [(ask, _want(node, ask)) for ask in asks if ask.has or ask.was]
-    for ask, want in sorted(wants, key=lambda one: (not one[1].full, one[1].part_m > 0)):
-        there = _there(node, at, ask, want) if not (want.reserved or is_preserved(ask)) else None
-        free = _free(node, at)
+    once = twice = 0
+    for ask in asks:
+        twice |= once & ask.has
+        once |= ask.has
+    wants = [(ask, _want(node, ask)) for ask in asks if (ask.has or ask.was) and not _is_left_alone(ask)]
+
+    def in_turn(one: tuple[Ask, _Want]) -> tuple[bool, bool, bool]:
+        ask, want = one
+        return ask.was != RESERVED, not _stays(node, ask, want), not want.full
+
+    for ask, want in sorted(wants, key=in_turn):
+        if want.unread and ask.has & twice:
+            continue
+        if want.reserved and ask.was == RESERVED:
+            at = _in_reserved(node, at, ask, want) or at
+            continue
+        there, free = _there(node, at, ask, want), _free(node, at)
         if there is None or all(one.at != there for one in _choices(node, at, free, ask, want)):
             continue
-        at = _placed(node, at, free, there, ask, want, Reason("cpus-tree-there"), _stays(ask, want)) or at
+        stay, why = _stays(node, ask, want), Reason("cpus-tree-there")
+        after = _placed(node, at, at, free, there, ask, want, why, stay)
+        if after is not None and (not want.unread or after.grants[ask.key].own == ask.has):
+            at = after
     return at
 
 
 # ---- what is said
 
 
-def _why(node: _Node, choices: Sequence[_Choice], i: int) -> Reason:
+def _why(node: _Node, choices: Sequence[_Choice], i: int, want: _Want) -> Reason:
     """Which rule decided for this pool, and against which one that had room too."""
     mine, others = choices[i], choices[i + 1 :]
-    one = node.tree.pools[mine.at]
+    one, beside = node.tree.pools[mine.at], int(want.reserved)
     if not others:
-        return Reason("cpus-tree", (one.name, len(choices), "only", "", 0, 0))
+        return Reason("cpus-tree", (one.name, len(choices), "only", "", 0, 0, beside))
     second = others[0]
     rule, a, b = next((rule, a, b) for rule, a, b in zip(_RULES, mine.key, second.key, strict=True) if a != b)
     at = next(k for k in range(len(a)) if a[k] != b[k])
     what = "left" if rule == "level" and at == 1 else rule
-    return Reason("cpus-tree", (one.name, len(choices), what, node.tree.pools[second.at].name, abs(a[at]), abs(b[at])))
+    name = node.tree.pools[second.at].name
+    return Reason("cpus-tree", (one.name, len(choices), what, name, abs(a[at]), abs(b[at]), beside))
 
 
 def _full(node: _Node, at: Pools, free: Sequence[int], ask: Ask, want: _Want) -> str:
     best = max(range(len(free)), key=lambda i: (free[i], -i))
-    alone = at.pools[ISOLATED].cpus.bit_count() if ISOLATED in at.pools else 0
-    own = f", {want.full} of these CPUs for its own" if want.full else ""
-    isolated = f"; it takes isolated ones only, and {alone} of these are free" if want.must else ""
-    return (
-        f"it requests {ask.request_m} milliCPU{own}, and no pool has that: most is free in "
-        f"{node.tree.pools[best].name}, {max(free[best], 0)} milliCPU{isolated}; request less, or end a container"
-    )
+    has = f"most is free in {node.tree.pools[best].name}, {max(free[best], 0)} milliCPU"
+    if want.must:
+        alone = at.pools[ISOLATED].cpus.bit_count() if ISOLATED in at.pools else 0
+        has = f"it takes isolated CPUs only, and {alone} of these are free"
+    elif want.full:
+        whole = _given_up(node, at, free, best, want, 0)
+        has += f", and {whole.bit_count()} of its CPUs are promised to nobody ({text(whole) or 'none'})"
+    own = f", {want.full} CPU(s) of its own among these" if want.full else ""
+    return f"it requests {ask.request_m} milliCPU{own}, and no pool has that: {has}; request less, or end a container"
 
 
 def _scheduling(rules: PolicySettings, ask: Ask, _: Grant) -> tuple[Sequence[SchedulingClass], str]:
@@ -543,6 +597,7 @@ TOPOLOGY_AWARE = Policy(
     _release,
     keeps=False,
     resume=_resume,
+    guesses=False,
     room_m=_room_m,
     tree=_tree,
     faults=_faults,

@@ -325,6 +325,11 @@ TREE_FAULTS = {
     "level": ({"unlimitedBurstable": "cluster"}, "spec.unlimitedBurstable: 'cluster' is not allowed; one of system"),
     "class": ({"namespaceSchedulingClasses": {"web": "x"}}, "spec.namespaceSchedulingClasses.web: 'x' is no schedu"),
     "qos": ({"podQoSSchedulingClasses": {"gold": ""}}, "spec.podQoSSchedulingClasses: 'gold' is no QoS class; one of"),
+    "twice": (
+        {"podQoSSchedulingClasses": {"burstable": "", "Burstable": ""}},
+        "spec.podQoSSchedulingClasses: 'burstable' has more than one class; keep one of them",
+    ),
+    "no class": ({"namespaceSchedulingClasses": {"b": None}}, "spec.namespaceSchedulingClasses.b: None is no text of"),
     "pattern": ({"reservedPoolNamespaces": ["[a"]}, "spec.reservedPoolNamespaces[0]: '[a' is no pattern"),
     "misspelled": ({"preferSharedCPU": True}, "spec.preferSharedCPU: unknown key; did you mean preferSharedCPUs?"),
 }

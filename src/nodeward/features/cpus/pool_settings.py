@@ -170,7 +170,7 @@ class TopologyAwareSettings:
         True, "Whether new containers are held to the memory near their CPUs; see `cpus.memory`."
     )
     prefer_isolated_cpus: bool = setting(
-        False, "`true`: one exclusive CPU, of a request below two, is a kernel-isolated one if there is any."
+        False, "`true`: the one exclusive CPU of a request below two is a kernel-isolated one, if one is free."
     )
     prefer_shared_cpus: bool = setting(False, "`true`: no container has exclusive CPUs unless its annotation says so.")
     colocate_pods: bool = setting(False, "Whether containers of a pod are placed near one another.")

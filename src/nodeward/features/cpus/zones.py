@@ -103,13 +103,16 @@ def _amount(of: _Uses, inside: CpuSet) -> CpuAmount:
     return CpuAmount(1000 * inside.bit_count(), 1000 * usable.bit_count(), max(free_m, 0))
 
 
-def _sets(of: _Uses, inside: CpuSet) -> dict[str, str]:
-    sets = {
-        "cpuset": inside,
+def _masks(of: _Uses, inside: CpuSet) -> dict[str, CpuSet]:
+    return {
         "exclusive cpuset": inside & of.own,
         "reserved cpuset": inside & of.reserved,
         "isolated cpuset": inside & of.machine.isolated,
     }
+
+
+def _sets(of: _Uses, inside: CpuSet) -> dict[str, str]:
+    sets = {"cpuset": inside, **_masks(of, inside)}
     return {name: cpuset.text(found) for name, found in sets.items() if found}
 
 
@@ -120,15 +123,22 @@ def _pools(ground: Ground, at: Pools) -> Iterator[Zone]:
         has_m, requested = 1000 * pool.cpus.bit_count(), requested_m(at, name)
         most_m, room_m = has_m, has_m
         if policy.room_m is not None:
-            alone = first if tree is not None else {**first, name: pool}
-            most_m = policy.room_m(ground, Pools(alone), name)
+            most_m = policy.room_m(ground, Pools(first if tree is not None else {**first, name: pool}), name)
             room_m = policy.room_m(ground, at, name)
         yield Zone(
             name,
             _type(policy, tree, name),
-            CpuAmount(capacity_m, min(most_m, capacity_m), max(min(room_m, capacity_m) - requested, 0)),
+            CpuAmount(
+                most_m if tree is not None else capacity_m,
+                min(most_m, capacity_m),
+                max(min(room_m, capacity_m) - requested, 0),
+            ),
             parent=tree.around(name) if tree is not None else "",
-            attributes={**_pool_sets(pool), "excess cpus": f"{max(has_m - requested, 0)}m"},
+            attributes={
+                **_pool_sets(pool),
+                **_tree_sets(ground, at, tree, name),
+                "excess cpus": f"{max(has_m - requested, 0)}m",
+            },
         )
 
 
@@ -153,6 +163,15 @@ def _begun(machine: Machine, rules: PolicySettings) -> Mapping[str, Pool]:
     """The pools before any container."""
     found = policy_of(rules.active).begin(Ground(machine, rules))
     return {} if isinstance(found, Denied) else found.pools
+
+
+def _tree_sets(ground: Ground, at: Pools, tree: Tree | None, name: str) -> Mapping[str, str]:
+    """As nri-plugins tells a pool of `topology-aware`: whose CPUs are whose, and which memory is near."""
+    if tree is None or name not in tree.at:
+        return {}
+    one, of = tree.pools[tree.at[name]], _uses(ground, at)
+    sets = {"memory set": one.memory, "shared cpuset": at.pools[name].cpus, **_masks(of, one.cpus)}
+    return {key: cpuset.text(found) for key, found in sets.items() if found}
 
 
 def _pool_sets(pool: Pool) -> dict[str, str]:

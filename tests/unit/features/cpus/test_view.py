@@ -200,6 +200,28 @@ def test_exclusive_and_requested_cpus_are_not_available() -> None:
     )
 
 
+def test_the_pools_of_a_tree_are_zones_within_one_another() -> None:
+    engine = node(PolicySettings("topology-aware", reserved=CPU0))
+    create(engine, "own", 2)
+    found = told_zones(engine)
+    assert [name for name in found if name.startswith("socket")] == ["socket #0"]
+    above, near, far = found["socket #0"], found["NUMA node #0"], found["NUMA node #1"]
+    assert (above.type, above.parent, far.type, far.parent) == ("socket", "", "numa node", "socket #0")
+    assert above.cpu == CpuAmount(14000, 14000, 12000)
+    assert far.attributes["shared cpuset"] == far.attributes["cpuset"]
+    assert (near.attributes["memory set"], far.attributes["isolated cpuset"]) == ("0,2", "7")
+    view = cpus_view(engine.state, 0)
+    assert view is not None
+    drawn = [line for line in drawing(view, 100) if "pool " in line and "container(s)" in line]
+    assert [line.partition(":")[0] for line in drawn[-5:]] == [
+        "pool socket #0",
+        "  pool NUMA node #0",
+        "  pool NUMA node #1",
+        "pool reserved",
+        "pool isolated",
+    ]
+
+
 def test_a_balloon_is_told_as_nri_plugins_does() -> None:
     engine = node(PolicySettings("balloons", reserved=CPU0, balloons=BALLOONS))
     create(engine, "a", 1, "burstable")

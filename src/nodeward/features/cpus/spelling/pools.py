@@ -249,7 +249,7 @@ def read(kind: type[T], section: object, where: str, faults: list[str]) -> T:
             case TopologyAwareSettings():
                 faults += _pattern_faults(found.reserved_pool_namespaces, f"{where}.reservedPoolNamespaces")
                 faults += _scheduling_faults(found.scheduling_classes, _chosen_classes(found), where)
-                faults += _qos_faults(found, where)
+                faults += _class_choice_faults(found, where)
     return found if len(faults) == before else kind()
 
 
@@ -337,7 +337,8 @@ def _items(name: str, item: type, value: object, where: str, faults: list[str]) 
     if item is StaticPool and isinstance(value, dict):
         value = [one | {"name": key} if isinstance(one, dict) else {"name": key} for key, one in value.items()]
     if item is ClassOf and isinstance(value, dict):
-        value = [{"name": key, "scheduling_class": one} for key, one in value.items()]
+        pairs = list(value.items())[:MAX_ITEMS]
+        return tuple(ClassOf(_text(key, where, faults), _text(one, f"{where}.{key}", faults)) for key, one in pairs)
     if not isinstance(value, list | tuple) or len(value) > MAX_ITEMS:
         faults.append(f"{where}: is {shown(value)}, must be a list of at most {MAX_ITEMS} items")
         return ()
@@ -492,8 +493,15 @@ def _chosen_classes(rules: TopologyAwareSettings) -> Mapping[str, str]:
     return {f"{path}.{one.name}": one.scheduling_class for path, ones in lists.items() for one in ones}
 
 
-def _qos_faults(rules: TopologyAwareSettings, where: str) -> Iterator[str]:
+def _class_choice_faults(rules: TopologyAwareSettings, where: str) -> Iterator[str]:
     known = [one.value.lower() for one in Qos]
+    lists = {
+        "namespaceSchedulingClasses": [one.name for one in rules.namespace_scheduling_classes],
+        "podQoSSchedulingClasses": [one.name.lower() for one in rules.pod_qos_scheduling_classes],
+    }
+    for path, names in lists.items():
+        for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+            yield f"{where}.{path}: {name!r} has more than one class; keep one of them"
     for one in rules.pod_qos_scheduling_classes:
         if one.name.lower() not in known:
             yield f"{where}.podQoSSchedulingClasses: {one.name!r} is no QoS class; one of {', '.join(known)}"

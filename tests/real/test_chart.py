@@ -5,6 +5,8 @@ API server takes; a second release, unknown values, an upgrade and a rollback.
 """
 
 import os
+import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -91,7 +93,7 @@ def named(objects: Iterator[object]) -> dict[tuple[str, str], Record]:
     return found
 
 
-def kustomized(part: str) -> dict[tuple[str, str], Record]:
+def kustomized(part: str | Path) -> dict[tuple[str, str], Record]:
     command = [str(require("helm") / "bin/kustomize"), "build", str(DEPLOY / part)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S)
     assert done.returncode == 0, done.stderr
@@ -129,6 +131,19 @@ def test_the_chart_is_the_shipped_manifests(helm: Helm, part: str) -> None:
         for space, name in [whole.split("/")]
     }
     assert ours == moved
+
+
+def test_each_feature_of_the_plain_manifests_is_chosen_by_taking_its_mark_away(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(DEPLOY / "node", tmp_path / "node"))
+    page = (folder / "kustomization.yaml").read_text()
+    offered = re.findall(r"^#  - (?:path: )?(\S+)", page, re.MULTILINE)
+    assert {"kustomization.yaml", *offered, *re.findall(r"^  - (\S+)", page, re.MULTILINE)} == set(os.listdir(folder))
+    before = kustomized("node")
+    for name in offered:
+        (folder / "kustomization.yaml").write_text(re.sub(rf"(?m)^#(  - (?:path: )?{name})", r"\1", page))
+        assert kustomized(folder) != before, name
+    (folder / "kustomization.yaml").write_text(re.sub(r"(?m)^#  - ", "  - ", page))
+    assert len(kustomized(folder)) > len(before)
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def _lived(new: "Callable[[Path, Path | None], World]", seconds: float, picture:
         try:
             with _page(socket_in(Path(folder))) if page else nullcontext():
                 if live or picture is not None:
-                    _live(world, seconds, picture)
+                    _live(world, seconds, picture, socket_in(Path(folder)))
                 else:
                     _run(world, seconds)
         finally:
@@ -277,7 +277,7 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _live(world: "World", seconds: float, picture: Path | None) -> None:
+def _live(world: "World", seconds: float, picture: Path | None, socket: Path) -> None:
     from rich.console import Console
     from rich.live import Live
 
@@ -291,7 +291,7 @@ def _live(world: "World", seconds: float, picture: Path | None) -> None:
         def draw() -> None:
             if world.view is not None:
                 decisions.look(world.view)
-            live.update(_picture(world, decisions, console.height, screen), refresh=True)
+            live.update(_picture(world, decisions, console.height, screen, socket), refresh=True)
 
         def pressed(fd: int) -> None:
             read(fd, screen)
@@ -318,8 +318,11 @@ def _save(view: "Group", picture: Path) -> None:
     print(f"picture: {picture}")
 
 
-def _picture(world: "World", decisions: "LatestDecisions", height: int, screen: "Screen") -> "Group":
-    """The live view, in no more than `height` lines: what has the least room is the table."""
+def _picture(
+    world: "World", decisions: "LatestDecisions", height: int, screen: "Screen", socket: Path | None = None
+) -> "Group":
+    """The live view, in no more than `height` lines: what has the least room is the table. `socket` is shown to people
+    with another terminal: on a small one the first line has scrolled away."""
     from rich.console import Group
     from rich.text import Text
 
@@ -332,6 +335,8 @@ def _picture(world: "World", decisions: "LatestDecisions", height: int, screen: 
         Text(head, style="bold", no_wrap=True, overflow="ellipsis"),
         Text(f"charges: {_charges(world)}", no_wrap=True, overflow="ellipsis"),
     ]
+    if socket is not None:
+        lines.append(Text(f"export NODEWARD_SOCKET={socket}", no_wrap=True, overflow="ellipsis"))
     foot = [Text(f"the latest decisions, and why   ({screen.line})", style="bold", no_wrap=True, overflow="ellipsis")]
     for one in told:
         foot.append(Text(one.what, no_wrap=True, overflow="ellipsis"))

@@ -203,6 +203,7 @@ def test_the_live_view_shows_each_decision_and_refusal_within_the_terminal_and_n
     assert re.search(r"^default/pod-\d+.* / .*, [1-9]\d* refused +(enforced|charges-refused)", shown, re.MULTILINE)
     assert re.search(r"^default/pod-\d+\S*( \(pod\))?: .*, from the pod's spec in the API server$", whole, re.MULTILINE)
     assert "\n  The container declares this limit." in whole
+    assert re.search(r"^export NODEWARD_SOCKET=/", shown, re.MULTILINE)
     assert "Killed (seed 1): " in frames[-1]
 
 

@@ -58,7 +58,8 @@ def _application(answers: Answers) -> web.Application:
             return web.json_response({"error": f"what: give {FORMS}"}, status=400)
         found = answers.explain(what)
         if found is None:
-            return web.json_response({"error": f"nothing known on this node is {what!r}; give {FORMS}"}, status=404)
+            error = f"nothing known on this node is {what!r} (a pod may have ended); give {FORMS}"
+            return web.json_response({"error": error}, status=404)
         return _json(found)
 
     async def decisions(request: web.Request) -> web.Response:

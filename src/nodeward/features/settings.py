@@ -163,7 +163,7 @@ class RelaySection:
     own_namespace: str = setting(
         "nodeward-system",
         "Nodeward's own namespace: its pods start without a decision while no daemon answers, also where `on_error` "
-        "is `refuse`.",
+        "is `refuse`. Name the DaemonSet's: `nodeward`, with the chart the release's.",
     )
 
 

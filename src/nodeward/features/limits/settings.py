@@ -69,7 +69,9 @@ class LimitsSettings:
         "A container whose pod is not known in time: `unlimited`, `zero` (both corrected later) or `refuse`.",
     )
     resources: Mapping[str, str] = table(
-        lambda: dict(DEFAULT_RESOURCES), "Extended resources of pods, and the misc controller's name of each."
+        lambda: dict(DEFAULT_RESOURCES),
+        "Extended resources of pods, and the misc controller's name of each. Your table replaces the default: keep "
+        "`sgx.intel.com/epc`.",
     )
     devices: GivenBy = setting(
         GivenBy.OFF,

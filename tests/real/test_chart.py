@@ -401,6 +401,10 @@ def test_the_commands_of_the_page_in_their_order(helm: Helm, cluster: KubeClient
             "chart.md", "helm upgrade nodeward deploy/chart/nodeward -n nodeward --reuse-values --set features.keys"
         )
     )
+    upgrade = of_page("chart.md", "helm upgrade nodeward deploy/chart/nodeward -n nodeward --reset-then-reuse-values")
+    helm.said(upgrade.replace("REGISTRY", "registry.example").replace("VERSION", "0.2.0"))
+    found = cluster.call("GET", where)
+    assert "image: registry.example/nodeward:0.2.0\n" in yaml.safe_dump(found)
     helm.said(of_page("chart.md", "helm rollback"))
     helm.said(of_page("chart.md", "helm uninstall"))
     assert cluster.find(where) is None

@@ -15,7 +15,6 @@ from pathlib import Path
 import nodeward
 from bench import (
     allocate,
-    balloons,
     cpus,
     dump,
     engine,
@@ -26,6 +25,7 @@ from bench import (
     metrics,
     nri,
     podapi,
+    pools,
     relay,
     rss,
     sampler,
@@ -41,7 +41,7 @@ PARTS = {
     "engine": engine.run,
     "nri": nri.run,
     "cpus": cpus.run,
-    "balloons": balloons.run,
+    "pools": pools.run,
     "relay": relay.run,
     "dump": dump.run,
     "sampler": sampler.run,

@@ -6,8 +6,9 @@ runs is never taken a node away. Nobody is refused for memory: kubelet has count
 nodes. The rules are those of nri-plugins' libmem, but for that.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache, partial
 
 from nodeward.core.cpuset import CpuSet, of
 from nodeward.core.tables import beside
@@ -36,10 +37,12 @@ def counted(ground: Ground, before: Pools, after: Pools, asks: Iterable[Ask]) ->
     new = dict[str, Grant]()
     if every.bit_count() > 1:
         by_key = {ask.key: ask for ask in asks}
+        near = lru_cache(partial(nodes_of, machine))  # those of a pool have the same CPUs
         for key in dict.fromkeys((*by_key, *changed(before, after))):
             grant = after.grants.get(key)
             if grant is not None and grant.pins_memory:
-                found = _zoned(ground, grant, before.grants.get(key), by_key.get(key), after)
+                nodes = near(counted_cpus(after, grant), grant.memory_types)
+                found = _zoned(ground, grant, before.grants.get(key), by_key.get(key), nodes)
                 new |= {key: found} if found != grant else {}
     if not new:
         return after
@@ -48,10 +51,9 @@ def counted(ground: Ground, before: Pools, after: Pools, asks: Iterable[Ask]) ->
     return Pools(after.pools, beside(after.grants, new | wider))
 
 
-def _zoned(ground: Ground, grant: Grant, before: Grant | None, ask: Ask | None, after: Pools) -> Grant:
-    near = nodes_of(ground.machine, counted_cpus(after, grant), grant.memory_types)
+def _zoned(ground: Ground, grant: Grant, before: Grant | None, ask: Ask | None, near: CpuSet) -> Grant:
     if ask is None:  # its CPUs have changed since others came or went
-        return replace(grant, zone=grant.zone | near) if grant.zone else grant
+        return replace(grant, zone=grant.zone | near) if near & ~grant.zone and grant.zone else grant
     had, why = (before.zone, before.widened) if before is not None else (0, "")
     zone = near
     if ask.mems is not None:  # it is there already, and keeps what it has: any nodes, where it is held to none
@@ -73,9 +75,12 @@ def _widened(machine: Machine, grants: Mapping[str, Grant], every: CpuSet, cause
     """The grants that get more nodes until no zone but all nodes has more promised than it has."""
     size = {node.id: node.bytes for node in machine.memory}
     now, new = dict(grants), dict[str, Grant]()
+    if not _over(now, size, every):
+        return new
     for rank in (1, 2):
         for more in ((), *_WIDER):
-            for zone, excess in _over(now, size, every):
+            for zone, _ in _over(now, size, every):
+                excess = dict(_over(now, size, every)).get(zone, 0)  # a zone before it may have changed that
                 for key in _movable(now, zone, rank):
                     if excess <= 0:
                         break
@@ -87,17 +92,14 @@ def _widened(machine: Machine, grants: Mapping[str, Grant], every: CpuSet, cause
     return new
 
 
-def _over(grants: Mapping[str, Grant], size: Mapping[int, int], every: CpuSet) -> Iterator[tuple[CpuSet, int]]:
-    """The zones with too much promised, and how much: those with most containers first, then the smaller ones."""
-    users = dict[CpuSet, int]()
-    for grant in grants.values():
-        users[grant.zone] = users.get(grant.zone, 0) + 1
-    for zone in sorted(users, key=lambda zone: (zone.bit_count(), -users[zone], zone)):
-        if zone and every & ~zone:
-            has = sum(bytes_ for node, bytes_ in size.items() if zone >> node & 1)
-            excess = promised(grants)[zone] - has
-            if excess > 0:
-                yield zone, excess
+def _over(grants: Mapping[str, Grant], size: Mapping[int, int], every: CpuSet) -> list[tuple[CpuSet, int]]:
+    """The zones with too much promised, and how much: the smallest ones first."""
+    found = list[tuple[CpuSet, int]]()
+    for zone, bytes_ in promised(grants).items():
+        has = sum(amount for node, amount in size.items() if zone >> node & 1)
+        if every & ~zone and bytes_ > has:
+            found.append((zone, bytes_ - has))
+    return sorted(found, key=lambda one: (one[0].bit_count(), one[0]))
 
 
 def _movable(grants: Mapping[str, Grant], zone: CpuSet, rank: int) -> list[str]:

@@ -220,16 +220,24 @@ def _free(node: _Node, at: Pools) -> list[int]:
     """By pool, how much of its shared CPUs is promised to nobody, in thousandths of a CPU: neither there, nor within
     it, nor in a pool around it. A container that requests nothing needs one."""
     tree = node.tree
-    used = [requested_m(at, one.name) for one in tree.pools]
-    for i in range(len(used)):
-        members = at.pools[tree.pools[i].name].members
-        used[i] += any(at.grants[key].shares_pool and not at.grants[key].part_m for key in members)
+    used = [_used(at, at.pools[one.name].members) for one in tree.pools]
     for i in range(len(used) - 1, 0, -1):
         used[tree.pools[i].above] += used[i]
     free = [1000 * at.pools[one.name].cpus.bit_count() - used[i] for i, one in enumerate(tree.pools)]
     for i, one in enumerate(tree.pools[1:], 1):
         free[i] = min(free[i], free[one.above])
     return free
+
+
+def _used(at: Pools, members: Sequence[str]) -> int:
+    found = idle = 0
+    for key in members:
+        grant = at.grants[key]
+        if grant.part_m:
+            found += grant.part_m
+        elif not grant.own:
+            idle = 1
+    return found + idle
 
 
 def _given_up(node: _Node, at: Pools, free: Sequence[int], i: int, want: _Want, near: CpuSet) -> CpuSet:

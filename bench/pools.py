@@ -1,4 +1,4 @@
-"""What the policy `balloons` costs to decide: 500 containers on 128 CPUs, in milliseconds of processor time.
+"""What the policies `balloons` and `topology-aware` cost: 500 containers on 128 CPUs, milliseconds of processor time.
 
 Of `apply` alone:
 
@@ -24,7 +24,7 @@ from nodeward.core.decision import Decision
 from nodeward.core.workload import Container, ContainerId, CpuRecord, Phase, PodUid, Sandbox, SandboxId
 from nodeward.features.all import apply
 from nodeward.features.cpus.place import wanted
-from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType, Within
+from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType, TopologyAwareSettings, Within
 from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
@@ -39,23 +39,27 @@ TYPES = tuple(
     BalloonType(f"t{i}", (f"n{i}",), max_cpus=8, share_idle_cpus_in_same=Within.NUMA, prefer_per_namespace_balloon=True)
     for i in range(SPACES)
 )
-RULES = PolicySettings(
-    "balloons", reserved=Amount(AmountKind.CPUSET, 1), balloons=BalloonsSettings(balloon_types=TYPES)
-)
-SETTINGS = """policy:
-  active: balloons
-  reservedResources: {cpu: 2}
-  balloons: {balloonTypes: [{name: t, namespaces: [default], maxCPUs: 8, shareIdleCPUsInSame: numa}]}
-"""
-"""The same for the rounds with NRI: there all pods are in one namespace."""
+CPU0 = Amount(AmountKind.CPUSET, 1)
 FIRST = BalloonType("first", ("none",), min_balloons=1, min_cpus=4)
+BALLOONS = PolicySettings("balloons", reserved=CPU0, balloons=BalloonsSettings(balloon_types=TYPES))
+TREE = PolicySettings("topology-aware", reserved=CPU0)
+OTHERS = {
+    "balloons": replace(BALLOONS, balloons=BalloonsSettings(balloon_types=(FIRST, *TYPES))),
+    "topology-aware": replace(TREE, topology_aware=TopologyAwareSettings(colocate_pods=True)),
+}
+"""What the settings change to."""
+SECTIONS = {
+    "balloons": "balloons: {balloonTypes: [{name: t, namespaces: [default], maxCPUs: 8, shareIdleCPUsInSame: numa}]}",
+    "topology-aware": "topology-aware: {unlimitedBurstable: numa}",
+}
+"""The same for the rounds with NRI: there all pods are in one namespace."""
 
 
 class _Node:
     """The node, and what each kind of step took."""
 
-    def __init__(self) -> None:
-        self.state, self._seq = State(settings=EngineSettings(policy=RULES)), 0
+    def __init__(self, rules: PolicySettings) -> None:
+        self.state, self._seq = State(settings=EngineSettings(policy=rules)), 0
         self.times: dict[str, list[float]] = {}
         self.writes: dict[str, list[int]] = {}
 
@@ -99,17 +103,23 @@ def _life(node: _Node, number: int, milli: int, what: str) -> None:
 
 
 def run() -> None:
-    """The figures, and the aims of a node that nobody notices."""
+    """The figures of both policies, and the aims of a node that nobody notices."""
+    for rules in (BALLOONS, TREE):
+        _print_decisions(rules)
+        _print_rounds(plugins.built("nriside-0.12"), rules.active)
+
+
+def _print_decisions(rules: PolicySettings) -> None:
     kernel = SimKernel({})
     kernel.lay(sysfs(PLAN))
     machine = read(kernel)
-    node = _Node()
+    node = _Node(rules)
     synchronize, settings = list[float](), list[float]()
     homes = [_home(i) for i in range(PODS)]
     cpus = dict[str, int]()
     for _ in range(ROUNDS):
         gc.collect()
-        node = _Node()
+        node = _Node(rules)
         node.step(ev.TopologyRead(machine))
         ones = [_one(home, 100, cpus=cpus.get(home.pod_uid, 0)) for home in homes]
         node.step(ev.Listed(tuple(homes), tuple(ones), 1), "sync")
@@ -120,11 +130,10 @@ def run() -> None:
         _life(node, PODS + i, 1, "fits")
         _life(node, PODS + i, 1500, "grows")
     for i in range(ROUNDS):
-        types = (FIRST, *TYPES) if i % 2 == 0 else TYPES
-        rules = replace(RULES, balloons=BalloonsSettings(balloon_types=types))
-        node.step(SettingsChanged(replace(node.state.settings, policy=rules)), "settings")
+        other = OTHERS[rules.active] if i % 2 == 0 else rules
+        node.step(SettingsChanged(replace(node.state.settings, policy=other)), "settings")
     settings = node.times["settings"]
-    print(f"balloons at {len(node.state.cpus.held)} containers, milliseconds of processor time")
+    print(f"{rules.active} at {len(node.state.cpus.held)} containers, milliseconds of processor time")
     print(f"  Synchronize, new containers     {synchronize[0]:7.2f}   aim 100 with all around it")
     print(f"  Synchronize, after a restart    {median(synchronize[1:]):7.2f}   aim 100 with all around it")
     for what in ("fits", "grows"):
@@ -132,12 +141,12 @@ def run() -> None:
         line = f"p50 {quantile(times, 0.5):6.2f}  p99 {quantile(times, 0.99):6.2f}"
         print(f"  create, {what:22}  {line}   aim 1.5 / 6   {median(writes):.0f} cgroups written")
     print(f"  other settings                  {median(settings):7.2f}   aim 250 with all around it")
-    _print_rounds(plugins.built("nriside-0.12"))
 
 
-def _print_rounds(home: Path) -> None:
+def _print_rounds(home: Path, active: str) -> None:
     """As a runtime sees it."""
-    rounds = [asyncio.run(by_nri.one_round(plugins.DAEMON, home, SETTINGS)) for _ in range(by_nri.ROUNDS)]
+    settings = f"policy:\n  active: {active}\n  reservedResources: {{cpu: 2}}\n  {SECTIONS[active]}\n"
+    rounds = [asyncio.run(by_nri.one_round(plugins.DAEMON, home, settings)) for _ in range(by_nri.ROUNDS)]
     figures = {what: median([one[what] for one in rounds]) / 1000 for what in rounds[0]}
     print(f"by NRI, median of {by_nri.ROUNDS} rounds, milliseconds")
     for what, title, aim in (

@@ -14,7 +14,7 @@ from nodeward.core import events as ev
 from nodeward.core.annotations import STATIC_POOL
 from nodeward.core.cpuset import ids, parse, text
 from nodeward.core.decision import Adjustment, Decision, Final
-from nodeward.core.topology import Group, Machine
+from nodeward.core.topology import Group, Machine, MemoryNode
 from nodeward.core.workload import (
     Container,
     ContainerId,
@@ -105,6 +105,30 @@ MACHINE = machine(packages=2, nodes=2, cores=2)
 """16 CPUs."""
 
 
+def _with_memory(of: Machine, *, gib: int = 4, others: tuple[int, ...] = ()) -> Machine:
+    """So much DRAM a node, and nodes without CPUs of these sizes behind the first ones."""
+    count = len(of.nodes)
+    far = {i: 10 + 7 * i for i in range(count + len(others))}
+    dram = [
+        MemoryNode(one.id, one.cpus, gib << 30, distances={i: far[abs(one.id - i)] for i in far}) for one in of.nodes
+    ]
+    more = [MemoryNode(count + i, 0, size << 30, distances={j: 17 + j for j in far}) for i, size in enumerate(others)]
+    return replace(of, memory=(*dram, *more))
+
+
+TREES = (
+    MACHINE,
+    _with_memory(MACHINE),
+    _with_memory(machine(packages=1, nodes=8, cores=1), gib=1),
+    _with_memory(machine(packages=1, nodes=2, caches=2, cores=2), others=(1, 16)),
+    machine(packages=1, nodes=1, cores=8),
+    machine(packages=2, nodes=1, cores=4, isolated=0b1000_0000_1100_0000),
+    machine(packages=1, nodes=2, cores=4, efficient=0xF0F0),
+    _with_memory(machine(packages=2, nodes=2, cores=4, threads=1), gib=2),
+)
+"""Of 16 CPUs too: one socket to eight nodes, memory without CPUs, isolated and efficient CPUs, one thread a core."""
+
+
 class WrongError(AssertionError):
     """What must never be, with the history that led to it."""
 
@@ -127,7 +151,7 @@ class Pod:
     @property
     def home(self) -> Sandbox:
         path = "/".join(part for part in ("/kubepods", self.qos, f"pod{self.name}") if part)
-        notes = {STATIC_POOL: "own", "intel.com/resources": _LIST} if self.namespace == "lab" else {}
+        notes = {STATIC_POOL: "own", "intel.com/resources": _LIST, _ISOLATED: "1"} if self.namespace == "lab" else {}
         return Sandbox(SandboxId(f"s-{self.name}"), PodUid(self.name), self.namespace, self.name, notes, path)
 
     @property
@@ -151,10 +175,11 @@ class Pod:
     def spec(self) -> PodSpec:
         limit = 0 if self.qos else self.milli
         qos = {"burstable": Qos.BURSTABLE, "besteffort": Qos.BEST_EFFORT, "": Qos.GUARANTEED}[self.qos]
-        one = ContainerSpec("app", cpu_m=self.milli, cpu_limit_m=limit, memory_request=0)
+        one = ContainerSpec("app", cpu_m=self.milli, cpu_limit_m=limit, memory_request=self.milli << 20)
         return PodSpec(PodUid(self.name), self.namespace, self.name, (one,), qos=qos)
 
 
+_ISOLATED = "prefer-isolated-cpus.resource-policy.nri.io"
 _LIST = '{"containers":{"app":{"requests":{"cmk.intel.com/exclusive-cores":"1"}}}}'
 
 
@@ -169,6 +194,8 @@ class World:
     pods: dict[str, Pod] = field(default_factory=dict)
     journal: bytes = b""
     written: Recorded | None = None
+    whole: Machine = MACHINE
+    """With all of its CPUs."""
     of: Machine = MACHINE
     story: list[str] = field(default_factory=list)
     engine: Told = field(default_factory=lambda: Told(State()))
@@ -365,8 +392,8 @@ class World:
 
     def hotplug(self) -> None:
         """A CPU goes offline, or all are online again."""
-        away = 1 << self.choose.randrange(1, 16) if self.of.online == MACHINE.online else 0
-        self.of = _without(MACHINE, away)
+        away = 1 << self.choose.randrange(1, 16) if self.of.online == self.whole.online else 0
+        self.of = _without(self.whole, away)
         self.story.append(f"hotplug: without {text(away) or 'none'}")
         decision = self.engine(ev.TopologyRead(self.of))
         for pod in self.pods.values():
@@ -438,8 +465,21 @@ def _without(of: Machine, away: int) -> Machine:
     def left(groups: tuple[Group, ...]) -> tuple[Group, ...]:
         return tuple(replace(group, cpus=group.cpus & ~away) for group in groups if group.cpus & ~away)
 
-    upper = left(of.packages), left(of.dies), left(of.nodes)
-    return Machine(of.online & ~away, *upper, left(of.l3), left(of.l2), left(of.cores), offline=away)
+    online = of.online & ~away
+    return replace(
+        of,
+        online=online,
+        packages=left(of.packages),
+        dies=left(of.dies),
+        nodes=left(of.nodes),
+        l3=left(of.l3),
+        l2=left(of.l2),
+        cores=left(of.cores),
+        isolated=of.isolated & online,
+        efficient=of.efficient & online,
+        memory=tuple(replace(node, cpus=node.cpus & ~away) for node in of.memory),
+        offline=away,
+    )
 
 
 def _told(sets: dict[str, int]) -> str:
@@ -448,7 +488,8 @@ def _told(sets: dict[str, int]) -> str:
 
 def played(policy: str, seed: int) -> World:
     """The history of this seed; WrongError with its story where something went wrong."""
-    world = World(RULES[policy], random.Random(f"{policy}/{seed}"))
+    whole = TREES[seed % len(TREES)] if policy == "topology-aware" else MACHINE
+    world = World(RULES[policy], random.Random(f"{policy}/{seed}"), whole=whole, of=whole)
     world.story.append(f"{policy}, seed {seed}")
     world.play()
     return world

@@ -378,4 +378,7 @@ def _named(several: Iterable[str]) -> str:
 
 
 def _why(text: str) -> str:
-    return printable(text, MOST_WHY).rstrip(".")
+    said = printable(text)
+    if len(said) > MOST_WHY:
+        return said[:MOST_WHY].rpartition("; ")[0] or f"{said[:MOST_WHY]}..."
+    return said.rstrip(".")

@@ -41,7 +41,8 @@ _STATIC_POOLS: Mapping[str, str] = {
     "taintNode": _OF_AGENT,
 }
 _TOPOLOGY_AWARE: Mapping[str, str] = {
-    "unlimitedBurstable": "of two pools beside the level, the one below it comes first, and then the first in the tree",
+    "unlimitedBurstable": "without room at the level a pool below it comes before one above; nri-plugins has no fixed "
+    "order there",
 }
 _NOTES: Mapping[str, str] = {
     "topology-aware": "hints of devices, affinities and cold start are not followed yet: annotations for these change "
@@ -172,7 +173,7 @@ def _document(tree: object, lines: Lines, path: str) -> Checked:
     if kind == "ConfigMap":
         return _config_map(tree, lines, path)
     if "policy" in tree:
-        return _cri_resmgr(tree, lines, "CRI Resource Manager's configuration")
+        return _cri_resmgr(tree, lines, "a section policy, as in CRI Resource Manager's configuration")
     if _is_spec(tree):
         return _bare(tree, lines, "nri-plugins' configuration", "")
     if isinstance(config := tree.get("config"), dict) and _is_spec(config):

@@ -344,6 +344,12 @@ def test_a_value_that_cannot_be_is_named(helm: Helm, value: str, why: str) -> No
     assert (code, why in said) == (1, True), said
 
 
+def test_policies_are_refused_where_the_cluster_has_no_such_kind(helm: Helm) -> None:
+    flags = ("--kube-version", "1.29.0", "--set", "policies.enabled=true")
+    code, _, said = helm.run("template", "nw", str(CHART), *flags)
+    assert (code, "admission policies need Kubernetes 1.30" in said) == (1, True), said
+
+
 @pytest.fixture(name="cluster", scope="module")
 def _cluster(helm: Helm) -> Iterator[KubeClient]:
     with tempfile.TemporaryDirectory(prefix="nwk") as folder, running_apiserver(Path(folder)) as server:

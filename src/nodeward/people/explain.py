@@ -39,7 +39,7 @@ def explain(view: NodeView, what: str) -> list[str] | None:
     what = named[0] if named else what
     parts = what.split("/")
     rows = [row for row in view.rows if _is_meant(row, what, parts)]
-    keys = key_sentences(view.keys, parts[0], parts[1]) if len(parts) == 2 and parts[0] else []
+    keys = key_sentences(view.keys, parts[0], parts[1]) if len(parts) == 2 and (parts[0] or named) else []
     beside = _sandbox_sentences(view, what), gate_sentences(view.gates, what)
     cpus = [*_cpu_sentences(view, what, parts, rows), *(line for lines in beside for line in lines)]
     if not rows:

@@ -10,6 +10,7 @@ from nodeward.core import events as ev
 from nodeward.core.annotations import OWN_LIMITS, UPSTREAM_EPC
 from nodeward.core.modes import Mode
 from nodeward.core.workload import SHORT_ID, ContainerId, ContainerSpec, PodUid
+from nodeward.features.keys.rows import KeyHolder, KeyRow
 from nodeward.features.limits import promise
 from nodeward.features.limits.settings import LimitsSettings, UnknownPod
 from nodeward.features.root import SettingsChanged
@@ -55,6 +56,14 @@ def sampled(told: Told, amount: int | None) -> Told:
     told(ev.Reached((target(f"misc.max:{EPC}:{APP}"),)))
     told(ev.Sampled({APP: ev.MiscReading(limit={} if amount is None else {EPC: amount})}, as_of=told.state.seq))
     return told
+
+
+def test_a_pod_that_is_known_by_its_keys_alone_is_explained_by_its_uid() -> None:
+    uid = "00000000-0000-4000-8000-000000000001"
+    keys = KeyRow("tdx", (), 8, 0, used=0, free=7, holders=(KeyHolder("", uid, uid, 1, 0, ("tdx-key-0000",)),))
+    shown = replace(view(node(RULE)), keys=(keys,))
+    assert any("tdx" in line for line in explain(shown, uid) or [])
+    assert explain(shown, uid[:-1]) is None
 
 
 TWO = LimitsSettings(resources={"sgx.intel.com/epc": EPC, "intel.com/tdx": "tdx"})

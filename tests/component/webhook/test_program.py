@@ -57,7 +57,7 @@ def test_ten_thousand_connections_that_say_nothing_do_not_lock_anybody_out(pki: 
 
 def test_at_sigterm_what_has_begun_is_answered_and_nobody_new_comes_in(pki: Path, tmp_path: Path) -> None:
     install(pki, "first", tmp_path)
-    with program(tmp_path) as process:
+    with program(tmp_path, "webhook.request_s=60", "webhook.close_s=60") as process:  # a busy machine is no slow client
         port, context = port_of(process), trust(pki)
         begun, idle = (
             context.wrap_socket(socket.create_connection(("127.0.0.1", port), WITHIN_S), server_hostname="127.0.0.1")

@@ -12,7 +12,7 @@ from nodeward.core.cpuset import of, parse, text
 from nodeward.core.topology import Machine, MemoryNode
 from nodeward.core.workload import Qos
 from nodeward.features.cpus.place import all_placed, begun
-from nodeward.features.cpus.policies import topology_aware
+from nodeward.features.cpus.policies import topology_aware, tree_choice
 from nodeward.features.cpus.policies.topology_aware import TOPOLOGY_AWARE
 from nodeward.features.cpus.pool_settings import PoolLevel, TopologyAwareSettings
 from nodeward.features.cpus.pool_tree import tree_of
@@ -245,12 +245,12 @@ def test_the_choice_is_strict_and_every_sum_holds(of: Machine, wants: list[Ask],
     made = topology_aware._node(of, own)
     assert not isinstance(made, Denied)
     for one in wants:
-        free = topology_aware._free(made, node.at)
+        free = tree_choice.free_m(made, node.at)
         want = topology_aware._want(made, one)
-        keys = [choice.key for choice in topology_aware._choices(made, node.at, free, one, want)]
+        keys = [choice.key for choice in tree_choice.choices_of(made, node.at, free, one, want)]
         assert all(a < b for a, b in pairwise(keys))
         node.admit(one)
-        assert all(m >= 0 for m in topology_aware._free(made, node.at))
+        assert all(m >= 0 for m in tree_choice.free_m(made, node.at))
         taken = 0
         for grant in node.at.grants.values():
             assert not grant.own & taken

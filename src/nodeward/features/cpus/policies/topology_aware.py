@@ -16,7 +16,7 @@ Choices of upstream that are others here:
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nodeward.core import annotations as keys
 from nodeward.core.cpuset import CpuSet, text
@@ -26,7 +26,7 @@ from nodeward.core.tables import beside, kept
 from nodeward.core.topology import Level, Machine
 from nodeward.core.workload import Qos
 from nodeward.features.cpus.amounts import universe
-from nodeward.features.cpus.picker import CpuPriority, pick, preferred
+from nodeward.features.cpus.picker import pick
 from nodeward.features.cpus.policies.balloons import KINDS
 from nodeward.features.cpus.policies.pools_with_rules import (
     firsts,
@@ -36,15 +36,24 @@ from nodeward.features.cpus.policies.pools_with_rules import (
     memory_types,
     requested_m,
 )
+from nodeward.features.cpus.policies.tree_choice import (
+    ISOLATED,
+    RULES,
+    Choice,
+    Node,
+    Want,
+    choices_of,
+    free_m,
+    given_up,
+)
 from nodeward.features.cpus.policy import Policy
-from nodeward.features.cpus.pool_settings import RESERVED, PoolLevel, Priority, TopologyAwareSettings
+from nodeward.features.cpus.pool_settings import RESERVED, PoolLevel, Priority
 from nodeward.features.cpus.pool_tree import Tree, tree_of
 from nodeward.features.cpus.pools import joined, left
 from nodeward.features.cpus.requested import UNREAD, UNREAD_STAYS, Scope, flag, scoped, shares_of
 from nodeward.features.cpus.settings import PolicySettings
 from nodeward.features.cpus.values import Ask, Denied, Grant, Ground, Pool, Pools
 
-ISOLATED = "isolated"
 _LEVELS = {
     PoolLevel.SYSTEM: Level.SYSTEM,
     PoolLevel.PACKAGE: Level.PACKAGE,
@@ -52,60 +61,13 @@ _LEVELS = {
     PoolLevel.NUMA: Level.NUMA,
     PoolLevel.L3CACHE: Level.L3,
 }
-_COLOCATED = 10
-"""Weight of each container of the same pod, or namespace."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """What the settings make of the machine."""
-
-    machine: Machine
-    rules: TopologyAwareSettings
-    tree: Tree
-    reserved: CpuSet
-    sharable: CpuSet
-    """CPUs for containers that are neither reserved nor isolated."""
-    isolated: CpuSet
-
-
-@dataclass(frozen=True, slots=True)
-class _Want:
-    """What a container is to have. `full`: CPUs of its own; `part_m`: of those that it shares."""
-
-    full: int = 0
-    part_m: int = 0
-    reserved: bool = False
-    isolated: bool = False
-    """Whether those of its own are to be isolated ones if there are enough."""
-    must: bool = False
-    """Whether it has none but isolated ones for its own."""
-    unread: bool = False
-    """What it requests could not be read: it stays where it is, or has no place."""
-    priority: CpuPriority = CpuPriority.ANY
-    limit_m: int = 0
-    """A Burstable container's; 0 for none."""
-    level: Level | None = None
-    """Of the pool for a Burstable container without a limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """A pool for a container: the least key of those with room is chosen."""
-
-    key: tuple[tuple[int, ...], ...]
-    at: int
-
-
-_RULES = ("kind", "affinity", "level", "limit", "memory", "priority", "depth", "isolated", "members", "left", "order")
-"""What each part of a choice's key is."""
 
 
 # ---- the settings
 
 
 @kept
-def _node(machine: Machine, settings: PolicySettings) -> _Node | Denied:
+def _node(machine: Machine, settings: PolicySettings) -> Node | Denied:
     found = kept_and_others(machine, settings)
     if isinstance(found, Denied):
         return found
@@ -118,7 +80,7 @@ def _node(machine: Machine, settings: PolicySettings) -> _Node | Denied:
             f"policy.ReservedResources.CPU takes all CPUs that are available and not isolated ({text(reserved)}), and "
             "topology-aware needs one to share; reserve fewer"
         )
-    return _Node(machine, settings.topology_aware, tree_of(machine), reserved, sharable, allowed & machine.isolated)
+    return Node(machine, settings.topology_aware, tree_of(machine), reserved, sharable, allowed & machine.isolated)
 
 
 def _begin(ground: Ground) -> Pools | Denied:
@@ -130,7 +92,7 @@ def _begin(ground: Ground) -> Pools | Denied:
     return Pools(pools | ({ISOLATED: Pool(node.isolated)} if node.isolated else {}))
 
 
-def _pool(node: _Node, cpus: CpuSet, before: Pool | None = None) -> Pool:
+def _pool(node: Node, cpus: CpuSet, before: Pool | None = None) -> Pool:
     return replace(before or Pool(0), cpus=cpus, firsts=firsts(node.machine, cpus, 0))
 
 
@@ -174,30 +136,30 @@ def _faults(ask: Ask) -> Iterator[str]:
                 yield from (wrong,) if isinstance(wrong, str) else ()
 
 
-def _want(node: _Node, ask: Ask) -> _Want:
+def _want(node: Node, ask: Ask) -> Want:
     if ask.source == UNREAD and ask.has:
-        return _Want(ask.has.bit_count(), unread=True)
+        return Want(ask.has.bit_count(), unread=True)
     wants_reserved, _ = _flag(ask, "prefer-reserved-cpus")
     if wants_reserved or (wants_reserved is None and is_system(node.rules.reserved_pool_namespaces, ask)):
         return replace(_sharing(node, ask), reserved=True)
     return _of_guaranteed(node, ask) if ask.known and ask.qos is Qos.GUARANTEED else _sharing(node, ask)
 
 
-def _sharing(node: _Node, ask: Ask) -> _Want:
+def _sharing(node: Node, ask: Ask) -> Want:
     if ask.qos is Qos.BURSTABLE:
         word = _word(ask, "unlimited-burstable")
         level = PoolLevel(word) if word in [one.value for one in PoolLevel] else node.rules.unlimited_burstable
         found = _level(node, _LEVELS[level]) if not ask.limit_m else None
-        return _Want(part_m=ask.request_m, limit_m=ask.limit_m, level=found)
-    return _Want(part_m=ask.request_m if ask.known else 0)
+        return Want(part_m=ask.request_m, limit_m=ask.limit_m, level=found)
+    return Want(part_m=ask.request_m if ask.known else 0)
 
 
-def _level(node: _Node, asked: Level) -> Level:
+def _level(node: Node, asked: Level) -> Level:
     """The level that is asked for, or the next one above that the tree has."""
     return max((one.level for one in node.tree.pools if one.level <= asked), default=node.tree.pools[0].level)
 
 
-def _of_guaranteed(node: _Node, ask: Ask) -> _Want:
+def _of_guaranteed(node: Node, ask: Ask) -> Want:
     full, part_m = divmod(ask.request_m, 1000)
     shared, _ = _flag(ask, "prefer-shared-cpus")
     prefers, scope = _flag(ask, "prefer-isolated-cpus")
@@ -207,139 +169,19 @@ def _of_guaranteed(node: _Node, ask: Ask) -> _Want:
     if shared is None:
         shared = node.rules.prefer_shared_cpus or (full > 1 and part_m > 0)
     if shared or not full:
-        return _Want(part_m=ask.request_m)
+        return Want(part_m=ask.request_m)
     word = _word(ask, "prefer-cpu-priority")
     known = next((one for one in Priority if one.value == word), node.rules.default_cpu_priority)
-    return _Want(full, part_m, isolated=isolated, must=must, priority=KINDS[known])
+    return Want(full, part_m, isolated=isolated, must=must, priority=KINDS[known])
 
 
-# ---- what is free
-
-
-def _free(node: _Node, at: Pools) -> list[int]:
-    """By pool, how much of its shared CPUs is promised to nobody, in thousandths of a CPU: neither there, nor within
-    it, nor in a pool around it. A container that requests nothing needs one."""
-    tree = node.tree
-    used = [_used(at, at.pools[one.name].members) for one in tree.pools]
-    for i in range(len(used) - 1, 0, -1):
-        used[tree.pools[i].above] += used[i]
-    free = [1000 * at.pools[one.name].cpus.bit_count() - used[i] for i, one in enumerate(tree.pools)]
-    for i, one in enumerate(tree.pools[1:], 1):
-        free[i] = min(free[i], free[one.above])
-    return free
-
-
-def _used(at: Pools, members: Sequence[str]) -> int:
-    found = idle = 0
-    for key in members:
-        grant = at.grants[key]
-        if grant.part_m:
-            found += grant.part_m
-        elif not grant.own:
-            idle = 1
-    return found + idle
-
-
-def _given_up(node: _Node, at: Pools, free: Sequence[int], i: int, want: _Want, near: CpuSet) -> CpuSet:
-    """The CPUs that the pool can give to one container alone: no pool within it gives more than it has free."""
-    tree, cpus = node.tree, at.pools[node.tree.pools[i].name].cpus
-    count = max(free[i], 0) // 1000
-    found = cpus
-    for j in tree.inside[i]:
-        theirs = at.pools[tree.pools[j].name].cpus
-        found = found & ~theirs | _given_up(node, at, free, j, want, near)
-    if found.bit_count() <= count:
-        return found
-    stay = found & near
-    if stay.bit_count() >= count:
-        return pick(node.machine, stay, count, want.priority)
-    return stay | pick(node.machine, found & ~stay, count - stay.bit_count(), want.priority, near=stay)
-
-
-# ---- the choice
-
-
-def _choices(node: _Node, at: Pools, free: Sequence[int], ask: Ask, want: _Want) -> list[_Choice]:
-    """The pools that have room, the best first."""
-    kin = _kin(node, at, ask)
-    isolated = at.pools[ISOLATED].cpus if ISOLATED in at.pools else 0
-    found = list[_Choice]()
-    for i, one in enumerate(node.tree.pools):
-        alone = (isolated & one.cpus).bit_count()
-        spare = want.isolated and want.full > 0 and alone >= want.full
-        rest = free[i] - want.part_m - (0 if spare else 1000 * want.full)
-        if rest < 0 or (want.must and not spare) or (not want.full and not want.part_m and rest < 1):
-            continue
-        found.append(_Choice(_key(node, at, i, want, free[i], rest, alone if spare else 0, kin), i))
-    return sorted(found, key=lambda choice: choice.key)
-
-
-def _key(
-    node: _Node, at: Pools, i: int, want: _Want, free: int, rest: int, isolated: int, kin: Sequence[int]
-) -> tuple[tuple[int, ...], ...]:
-    """By `_RULES`; the least is the best."""
-    one = node.tree.pools[i]
-    pool = at.pools[one.name]
-    alike = preferred(node.machine, want.priority)
-    return (
-        (int(want.isolated and want.full > 0 and not isolated),),
-        (-kin[i],),
-        _beside_level(one.level, want.level, free, i),
-        (int(want.limit_m > free),),
-        (one.memory.bit_count(),),
-        (int(want.full > 0 and not isolated and (pool.cpus & alike).bit_count() < want.full),),
-        (-one.depth,),
-        (-isolated,),
-        (0 if want.full else len(pool.members),),
-        (-rest,),
-        (i,),
-    )
-
-
-def _beside_level(level: Level, asked: Level | None, free: int, i: int) -> tuple[int, ...]:
-    """For a container that is to have a pool of a level: one at that level before one below it, and that before one
-    above; of several at the level the one with most free."""
-    if asked is None:
-        return (0,)
-    if level is asked:
-        return 0, -free, i
-    return 1 if level > asked else 2, 0, i
-
-
-def _kin(node: _Node, at: Pools, ask: Ask) -> list[int]:
-    """By pool, how many containers of the same pod and namespace are near, as far as these are placed together."""
-    rules, tree = node.rules, node.tree
-    own = [0] * len(tree.pools)
-    if not (rules.colocate_pods or rules.colocate_namespaces):
-        return own
-    pod = f"{ask.pod_uid}/"
-    for key, grant in at.grants.items():
-        i = tree.at.get(grant.pool)
-        if i is not None and key != ask.key:
-            same = rules.colocate_pods and key.startswith(pod)
-            own[i] += _COLOCATED * (same + (rules.colocate_namespaces and grant.namespace == ask.namespace))
-    return [_near(tree, own, i) for i in range(len(own))]
-
-
-def _near(tree: Tree, own: Sequence[int], i: int) -> int:
-    """The weights of the pools above and below this one, and its own: three quarters for each step. In whole numbers,
-    so that the same containers give the same sum."""
-    far = 2 * max(one.depth for one in tree.pools)
-    found, depth = 0, tree.pools[i].depth
-    for j, weight in enumerate(own):
-        if weight and (i in tree.paths[j] or j in tree.paths[i]):
-            steps = abs(tree.pools[j].depth - depth)
-            found += weight * 3**steps * 4 ** (far - steps)
-    return found
-
-
-def _taken(node: _Node, at: Pools, free: Sequence[int], i: int, want: _Want, stay: CpuSet) -> CpuSet | None:
+def _taken(node: Node, at: Pools, free: Sequence[int], i: int, want: Want, stay: CpuSet) -> CpuSet | None:
     """CPUs of its own of this pool, those of `stay` first; None where it has too few."""
     if not want.full:
         return 0
     inside = node.tree.pools[i].cpus
     isolated = at.pools[ISOLATED].cpus & inside if want.isolated and ISOLATED in at.pools else 0
-    ordinary = 0 if want.must else _given_up(node, at, free, i, want, stay)
+    ordinary = 0 if want.must else given_up(node, at, free, i, want, stay)
     enough = [found for found in (isolated, ordinary) if found.bit_count() >= want.full]
     for found in sorted(enough, key=lambda found: (found & stay).bit_count() < want.full):  # where it is already, first
         held = found & stay
@@ -360,14 +202,14 @@ def _admit(ground: Ground, at: Pools, ask: Ask) -> Pools | Denied:
     if before is not None:
         return _changed(node, at, before, ask)
     if _is_left_alone(ask):
-        return joined(at, _grant(node, ask, _Want(), "", 0, Reason("cpus-balloon-preserved")))
+        return joined(at, _grant(node, ask, Want(), "", 0, Reason("cpus-balloon-preserved")))
     want = _want(node, ask)
     if want.unread:
         return Denied(UNREAD_STAYS)
     if want.reserved and ask.was not in node.tree.at and (after := _in_reserved(node, at, ask, want)):
         return after
-    free, stay = _free(node, at), _stays(node, ask, want)
-    choices, there = _choices(node, at, free, ask, want), _there(node, at, ask, want)
+    free, stay = free_m(node, at), _stays(node, ask, want)
+    choices, there = choices_of(node, at, free, ask, want), _there(node, at, ask, want)
     for i, choice in sorted(enumerate(choices), key=lambda one: one[1].at != there):
         why = _why(node, choices, i, want) if choice.at != there else Reason("cpus-tree-there")
         if after := _placed(node, at, at, free, choice.at, ask, want, why, stay):
@@ -379,7 +221,7 @@ def _is_left_alone(ask: Ask) -> bool:
     return any(is_preserved(ask, key) for key in keys.OF_TREE["cpu.preserve"])
 
 
-def _in_reserved(node: _Node, at: Pools, ask: Ask, want: _Want) -> Pools | None:
+def _in_reserved(node: Node, at: Pools, ask: Ask, want: Want) -> Pools | None:
     """With the container on the reserved CPUs; None where they have no room. `at` may have it already."""
     others = left(at, ask.key)
     if 1000 * others.pools[RESERVED].cpus.bit_count() - requested_m(others, RESERVED) < want.part_m:
@@ -387,7 +229,7 @@ def _in_reserved(node: _Node, at: Pools, ask: Ask, want: _Want) -> Pools | None:
     return joined(at, _grant(node, ask, want, RESERVED, 0, Reason("cpus-tree-reserved", (ask.namespace,))))
 
 
-def _stays(node: _Node, ask: Ask, want: _Want) -> CpuSet:
+def _stays(node: Node, ask: Ask, want: Want) -> CpuSet:
     """Its own CPUs, where it runs already; a larger set holds shared ones too. Where one thread of each core is hidden
     it does not run on all of its own."""
     if ask.has.bit_count() == want.full:
@@ -397,13 +239,13 @@ def _stays(node: _Node, ask: Ask, want: _Want) -> CpuSet:
 
 
 def _placed(
-    node: _Node,
+    node: Node,
     at: Pools,
     into: Pools,
     free: Sequence[int],
     i: int,
     ask: Ask,
-    want: _Want,
+    want: Want,
     why: Reason,
     stay: CpuSet,
 ) -> Pools | None:
@@ -416,7 +258,7 @@ def _placed(
     return _without(node, joined(into, _grant(node, ask, want, name, own, why)), own)
 
 
-def _there(node: _Node, at: Pools, ask: Ask, want: _Want) -> int | None:
+def _there(node: Node, at: Pools, ask: Ask, want: Want) -> int | None:
     """The pool in which a container is that runs already: by the record, or by its CPUs; None where it is in none."""
     tree = node.tree
     found = tree.at.get(ask.was)
@@ -428,7 +270,7 @@ def _there(node: _Node, at: Pools, ask: Ask, want: _Want) -> int | None:
     return found
 
 
-def _changed(node: _Node, at: Pools, before: Grant, ask: Ask) -> Pools | Denied:
+def _changed(node: Node, at: Pools, before: Grant, ask: Ask) -> Pools | Denied:
     """A restart, a resize, or a late word on what it requests. It stays in its pool, or goes to one around it."""
     if not ask.known or (not before.pool and not before.pinned):
         return at
@@ -441,8 +283,8 @@ def _changed(node: _Node, at: Pools, before: Grant, ask: Ask) -> Pools | Denied:
     if want.reserved and (after := _in_reserved(node, freed, ask, want)):
         return after
     others = left(freed, ask.key)
-    free, known = _free(node, others), node.tree.at.get(before.pool)
-    fits = [one.at for one in _choices(node, others, free, ask, want)]
+    free, known = free_m(node, others), node.tree.at.get(before.pool)
+    fits = [one.at for one in choices_of(node, others, free, ask, want)]
     why = Reason("cpus-tree-resized", (before.request_m, ask.request_m))
     for i in fits if known is None else (i for i in node.tree.paths[known] if i in fits):
         if after := _placed(node, others, freed, free, i, ask, want, why, before.own):
@@ -454,7 +296,7 @@ def _hides(ask: Ask) -> bool:
     return _flag(ask, "hide-hyperthreads")[0] is True
 
 
-def _grant(node: _Node, ask: Ask, want: _Want, pool: str, own: CpuSet, why: Reason) -> Grant:
+def _grant(node: Node, ask: Ask, want: Want, pool: str, own: CpuSet, why: Reason) -> Grant:
     hides = _hides(ask)
     keeps_memory, _ = _flag(ask, "memory.preserve")
     pins, is_pinned = node.rules.pin_memory and not keeps_memory, node.rules.pin_cpu and bool(pool)
@@ -488,12 +330,12 @@ def _seconds(machine: Machine, own: CpuSet) -> CpuSet:
     return found
 
 
-def _without(node: _Node, at: Pools, own: CpuSet) -> Pools:
+def _without(node: Node, at: Pools, own: CpuSet) -> Pools:
     """With these CPUs in no pool any more, since one container has them."""
     return _each(node, at, lambda _, cpus: cpus & ~own) if own else at
 
 
-def _each(node: _Node, at: Pools, change: Callable[[CpuSet, CpuSet], CpuSet]) -> Pools:
+def _each(node: Node, at: Pools, change: Callable[[CpuSet, CpuSet], CpuSet]) -> Pools:
     """With the CPUs of each pool changed, from those that it could have at most and those that it has."""
     most = {one.name: one.cpus & node.sharable for one in node.tree.pools} | {ISOLATED: node.isolated}
     new = dict[str, Pool]()
@@ -504,7 +346,7 @@ def _each(node: _Node, at: Pools, change: Callable[[CpuSet, CpuSet], CpuSet]) ->
     return Pools(beside(at.pools, new), at.grants) if new else at
 
 
-def _with_back(node: _Node, at: Pools, own: CpuSet) -> Pools:
+def _with_back(node: Node, at: Pools, own: CpuSet) -> Pools:
     """With these CPUs in each pool again that could have them."""
     return _each(node, at, lambda most, cpus: cpus | own & most) if own else at
 
@@ -527,7 +369,7 @@ def _resume(ground: Ground, at: Pools, asks: Sequence[Ask]) -> Pools:
         once |= ask.has
     wants = [(ask, _want(node, ask)) for ask in asks if (ask.has or ask.was) and not _is_left_alone(ask)]
 
-    def in_turn(one: tuple[Ask, _Want]) -> tuple[bool, bool, bool]:
+    def in_turn(one: tuple[Ask, Want]) -> tuple[bool, bool, bool]:
         ask, want = one
         return ask.was != RESERVED, not _stays(node, ask, want), not want.full
 
@@ -537,8 +379,8 @@ def _resume(ground: Ground, at: Pools, asks: Sequence[Ask]) -> Pools:
         if want.reserved and ask.was == RESERVED:
             at = _in_reserved(node, at, ask, want) or at
             continue
-        there, free = _there(node, at, ask, want), _free(node, at)
-        if there is None or all(one.at != there for one in _choices(node, at, free, ask, want)):
+        there, free = _there(node, at, ask, want), free_m(node, at)
+        if there is None or all(one.at != there for one in choices_of(node, at, free, ask, want)):
             continue
         stay, why = _stays(node, ask, want), Reason("cpus-tree-there")
         after = _placed(node, at, at, free, there, ask, want, why, stay)
@@ -550,28 +392,28 @@ def _resume(ground: Ground, at: Pools, asks: Sequence[Ask]) -> Pools:
 # ---- what is said
 
 
-def _why(node: _Node, choices: Sequence[_Choice], i: int, want: _Want) -> Reason:
+def _why(node: Node, choices: Sequence[Choice], i: int, want: Want) -> Reason:
     """Which rule decided for this pool, and against which one that had room too."""
     mine, others = choices[i], choices[i + 1 :]
     one, beside = node.tree.pools[mine.at], int(want.reserved)
     if not others:
         return Reason("cpus-tree", (one.name, len(choices), "only", "", 0, 0, beside))
     second = others[0]
-    rule, a, b = next((rule, a, b) for rule, a, b in zip(_RULES, mine.key, second.key, strict=True) if a != b)
+    rule, a, b = next((rule, a, b) for rule, a, b in zip(RULES, mine.key, second.key, strict=True) if a != b)
     at = next(k for k in range(len(a)) if a[k] != b[k])
     what = "left" if rule == "level" and at == 1 else rule
     name = node.tree.pools[second.at].name
     return Reason("cpus-tree", (one.name, len(choices), what, name, abs(a[at]), abs(b[at]), beside))
 
 
-def _full(node: _Node, at: Pools, free: Sequence[int], ask: Ask, want: _Want) -> str:
+def _full(node: Node, at: Pools, free: Sequence[int], ask: Ask, want: Want) -> str:
     best = max(range(len(free)), key=lambda i: (free[i], -i))
     has = f"most is free in {node.tree.pools[best].name}, {max(free[best], 0)} milliCPU"
     if want.must:
         alone = at.pools[ISOLATED].cpus.bit_count() if ISOLATED in at.pools else 0
         has = f"it takes isolated CPUs only, and {alone} of these are free"
     elif want.full:
-        whole = _given_up(node, at, free, best, want, 0)
+        whole = given_up(node, at, free, best, want, 0)
         has += f", and {whole.bit_count()} of its CPUs are promised to nobody ({text(whole) or 'none'})"
     own = f", {want.full} CPU(s) of its own among these" if want.full else ""
     return f"it requests {ask.request_m} milliCPU{own}, and no pool has that: {has}; request less, or end a container"
@@ -594,7 +436,7 @@ def _room_m(ground: Ground, at: Pools, pool: str) -> int:
     node = _node(ground.machine, ground.rules)
     if isinstance(node, Denied) or pool not in node.tree.at:
         return 1000 * at.pools[pool].cpus.bit_count()
-    return requested_m(at, pool) + max(_free(node, at)[node.tree.at[pool]], 0)
+    return requested_m(at, pool) + max(free_m(node, at)[node.tree.at[pool]], 0)
 
 
 TOPOLOGY_AWARE = Policy(

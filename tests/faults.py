@@ -79,6 +79,10 @@ class FaultyFiles:
         self._count("stat", path)
         return self._inner.stat(path)
 
+    def real(self, path: str) -> str:
+        self._count("real", path)
+        return self._inner.real(path)
+
     def mkdir(self, path: str) -> None:
         self._count("mkdir", path)
         self._inner.mkdir(path)

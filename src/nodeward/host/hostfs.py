@@ -46,6 +46,8 @@ class FileInfo(NamedTuple):
     links: int = 1
     character: int = 0
     """The device number of a character device."""
+    block: int = 0
+    """The same of a block device."""
 
 
 class HostFiles(Protocol):
@@ -87,6 +89,9 @@ class HostFiles(Protocol):
 
     def stat(self, path: str) -> FileInfo:
         """The file's kind, identity, size and links. ENOENT if nothing is."""
+
+    def real(self, path: str) -> str:
+        """The path of the same file without a symbolic link in it. ENOENT if nothing is; EXDEV out of the host root."""
 
     def mkdir(self, path: str) -> None:
         """Makes one folder (or cgroup). EEXIST if it is there."""
@@ -245,8 +250,17 @@ class OsFiles:
 
     def stat(self, path: str) -> FileInfo:
         found = os.stat(self._at(path))
-        is_dir, number = stat.S_ISDIR(found.st_mode), found.st_rdev if stat.S_ISCHR(found.st_mode) else 0
-        return FileInfo(is_dir, found.st_ino, found.st_dev, found.st_size, found.st_nlink, number)
+        character = found.st_rdev if stat.S_ISCHR(found.st_mode) else 0
+        block = found.st_rdev if stat.S_ISBLK(found.st_mode) else 0
+        identity = found.st_ino, found.st_dev, found.st_size, found.st_nlink
+        return FileInfo(stat.S_ISDIR(found.st_mode), *identity, character, block)
+
+    def real(self, path: str) -> str:
+        found = os.path.realpath(self._at(path), strict=True)
+        root = os.path.realpath(self._root) if self._root else ""
+        if not found.startswith(f"{root}/"):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+        return found.removeprefix(root)
 
     def mkdir(self, path: str) -> None:
         os.mkdir(self._at(path), _NEW_FOLDER_MODE)

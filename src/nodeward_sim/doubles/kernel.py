@@ -205,6 +205,9 @@ class SimKernel:
 
         return self._at(path, info)
 
+    def real(self, path: str) -> str:
+        return self._at(path, lambda place, inside: self._plain.real(place) if inside is None else place)
+
     def mkdir(self, path: str) -> None:
         def make(place: str, inside: Inside | None) -> None:
             if inside is None:
@@ -315,6 +318,10 @@ class SimKernel:
                 made[folder] = None
                 self._make_folders(folder)
             self._plain.replace(path, text.encode())
+
+    def link(self, path: str, to: str) -> None:
+        """A symbolic link."""
+        self._plain.links[path] = to
 
     def _make_folders(self, folder: str) -> None:
         try:

@@ -53,6 +53,8 @@ class PlainFiles:
     def __init__(self) -> None:
         self._inodes = itertools.count(1)
         self._root = Folder(next(self._inodes))
+        self.links: dict[str, str] = {}
+        """Paths that are symbolic links, and where each leads."""
 
     def node(self, path: str) -> File | Folder:
         """What lies at `path`: ENOENT, or ENOTDIR below a file."""
@@ -118,6 +120,12 @@ class PlainFiles:
             return FileInfo(is_dir=False, inode=node.inode, device=PLAIN_DEVICE, size=len(node.content))
         links = 2 + sum(isinstance(entry, Folder) for entry in node.entries.values())
         return FileInfo(is_dir=True, inode=node.inode, device=PLAIN_DEVICE, size=0, links=links)
+
+    def real(self, path: str) -> str:
+        """Where the path leads."""
+        found = self.links.get(path, path)
+        self.node(found)
+        return found
 
     def mkdir(self, path: str) -> None:
         """One folder more."""

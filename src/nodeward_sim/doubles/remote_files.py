@@ -25,7 +25,7 @@ LOOK_S = 0.1
 """How often a wait looks whether its time is over, on a loop whose own time may pass more slowly."""
 _LENGTH = struct.Struct(">I")
 
-Value = int | bytes | list[str | int] | None
+Value = int | str | bytes | list[str | int] | None
 Argument = str | int | float | bytes | bool
 
 
@@ -72,6 +72,9 @@ class RemoteFiles:
         is_dir, *rest = cast(list[int], self._call("stat", path))
         return FileInfo(bool(is_dir), *rest)
 
+    def real(self, path: str) -> str:
+        return cast(str, self._call("real", path))
+
     def mkdir(self, path: str) -> None:
         self._call("mkdir", path)
 
@@ -85,9 +88,7 @@ class RemoteFiles:
         connection = self._connection()
         connection.sendall(_packed([name, *arguments]))
         (length,) = _LENGTH.unpack(self._exactly(connection, _LENGTH.size))
-        error, text, value = msgspec.msgpack.decode(
-            self._exactly(connection, length), type=tuple[int, str, int | bytes | list[str | int] | None]
-        )
+        error, text, value = msgspec.msgpack.decode(self._exactly(connection, length), type=tuple[int, str, Value])
         if error:
             raise OSError(error, text or os.strerror(error))
         return value
@@ -206,4 +207,4 @@ class FilesServer:
         return value
 
 
-_CALLS = ("open", "pread", "close", "read", "write", "append", "replace", "listdir", "mkdir", "rmdir", "unlink")
+_CALLS = ("open", "pread", "close", "read", "write", "append", "replace", "listdir", "real", "mkdir", "rmdir", "unlink")

@@ -65,7 +65,7 @@ def test_one_write_is_one_line() -> None:
 
 
 LINE = b"36 25 0:31 / /sys/fs/cgroup/a\\040b rw,nosuid shared:9 - cgroup cgroup rw,misc\n"
-READ = Mount("/sys/fs/cgroup/a b", "cgroup", ("rw", "nosuid"), ("rw", "misc"))
+READ = Mount("/sys/fs/cgroup/a b", "cgroup", ("rw", "nosuid"), ("rw", "misc"), (0, 31))
 
 
 def test_lines_that_are_no_mount_or_too_long_are_left_out_and_the_others_read() -> None:

@@ -23,6 +23,8 @@ class Mount:
     kind: str
     how: tuple[str, ...]
     options: tuple[str, ...]
+    device: tuple[int, int] | None = None
+    """Major and minor number of the device that has it; 0 for the major where none has."""
 
 
 def mounts(data: bytes) -> Iterator[Mount]:
@@ -32,7 +34,13 @@ def mounts(data: bytes) -> Iterator[Mount]:
         left, right = before.split(), after.split()
         if len(left) >= 6 and len(right) >= 3:
             place = _ESCAPE.sub(lambda found: chr(int(found[1], 8)), left[4])
-            yield Mount(place, right[0], tuple(left[5].split(",")), tuple(right[2].split(",")))
+            yield Mount(place, right[0], tuple(left[5].split(",")), tuple(right[2].split(",")), _number(left[2]))
+
+
+def _number(text: str) -> tuple[int, int] | None:
+    major, _, minor = text.partition(":")
+    is_one = all(one.isascii() and one.isdigit() and len(one) < 10 for one in (major, minor))
+    return (int(major), int(minor)) if is_one else None
 
 
 def _lines(data: bytes) -> Iterator[str]:

@@ -45,7 +45,7 @@ PARTS = {
 SWITCHES = (
     *(f"features.{name}=enforce" for name in ("limits", "cpus", "keys", "keyClaims", "epcClaims", "quotes")),
     *(f"features.{name}=enforce" for name in ("sandboxes", "sizing", "gate")),
-    *(f"features.{name}=true" for name in ("podApi", "policyObjects", "topologyObjects")),
+    *(f"features.{name}=true" for name in ("podApi", "policyObjects", "podResources", "topologyObjects")),
     *("features.devices=plugin", "node.quotesGroup=77"),
     *(f"{name}=true" for name in ("node.hostNetwork", "policies.enabled", "policies.kata", "agent.enabled")),
     *(f"webhook.{name}=true" for name in ("enabled", "intelResources", "noderesources")),

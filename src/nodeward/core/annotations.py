@@ -61,27 +61,43 @@ PRESERVE_CPU = "cpu.preserve.resource-policy.nri.io"
 MEMORY_TYPE = "memory-type.resource-policy.nri.io"
 """Types of memory with commas, of dram, hbm and pmem. Bare key, `/pod` and `/container.<name>`."""
 
+_DOMAINS = ("resource-policy.nri.io", "cri-resource-manager.intel.com")
+HINTS, ALLOW_HINTS, DENY_HINTS = "topologyhints", "allow.topologyhints", "deny.topologyhints"
 OF_TREE: Mapping[str, tuple[str, ...]] = {
-    word: tuple(f"{word}.{domain}" for domain in ("resource-policy.nri.io", "cri-resource-manager.intel.com"))
+    word: tuple(f"{word}.{domain}" for domain in _DOMAINS)
     for word in (
         *("prefer-isolated-cpus", "require-isolated-cpus", "prefer-shared-cpus", "prefer-reserved-cpus"),
         *("prefer-cpu-priority", "unlimited-burstable", "memory.preserve", "cpu.preserve", "hide-hyperthreads"),
-        *("memory-type", "scheduling-class"),
+        *("memory-type", "scheduling-class", "strict.topologyhints", "pick-resources-by-hints"),
+        *(HINTS, ALLOW_HINTS, DENY_HINTS, "cold-start"),
     )
 }
 """Wishes of a container, by their word, for the policy topology-aware. Bare key, `/pod` and `/container.<name>`. The
 first that is there counts."""
 
+AFFINITY = tuple(f"{domain}/affinity" for domain in _DOMAINS)
+ANTI_AFFINITY = tuple(f"{domain}/anti-affinity" for domain in _DOMAINS)
+"""Which containers a pod's containers want to be near to, and far from, for topology-aware: YAML by container name."""
+
 OF_TREE_LATER = tuple(
     key
-    for domain in ("resource-policy.nri.io", "cri-resource-manager.intel.com")
+    for domain in _DOMAINS
     for key in (
-        *(f"{domain}/{word}" for word in ("affinity", "anti-affinity", "memory-type", "cold-start")),
-        *(f"{word}topologyhints.{domain}" for word in ("", "allow.", "deny.", "strict.")),
-        *(f"{word}.{domain}" for word in ("pick-resources-by-hints", "cold-start", "cpu-class", "irq-affinity")),
+        *(f"{domain}/{word}" for word in ("memory-type", "cold-start")),
+        *(f"{word}.{domain}" for word in ("cpu-class", "irq-affinity")),
     )
 )
-"""What upstream's topology-aware follows and Nodeward does not yet: whoever has one is told so."""
+"""What upstream's topology-aware follows and Nodeward does not: whoever has one is told so."""
+
+NEWER: Mapping[str, str] = {
+    f"{domain}/{word}": f"{word}.{domain}/container.NAME"
+    for domain in _DOMAINS
+    for word in ("memory-type", "cold-start")
+}
+"""What stands in the place of an old spelling that is not followed."""
+
+ARE_YAML = (*AFFINITY, *ANTI_AFFINITY, *OF_TREE[ALLOW_HINTS], *OF_TREE[DENY_HINTS], *OF_TREE["cold-start"])
+"""An event has the values of these as JSON; one that is no YAML as it is."""
 
 RDT_CLASSES = ("rdtclass.resource-policy.nri.io", "rdtclass.cri-resource-manager.intel.com")
 BLOCKIO_CLASSES = ("blockioclass.resource-policy.nri.io", "blockioclass.cri-resource-manager.intel.com")
@@ -128,7 +144,7 @@ TOO_LONG = f"(longer than {MAX_VALUE} characters)"
 _OF_POOLS = (
     *(*BALLOON_TYPES, POD_POOL, DYNAMIC_POOL, STATIC_POOL, HIDE_HYPERTHREADS, PRESERVE_CPU, MEMORY_TYPE),
     *(key for spellings in OF_TREE.values() for key in spellings),
-    *OF_TREE_LATER,
+    *(*AFFINITY, *ANTI_AFFINITY, *OF_TREE_LATER),
 )
 _CLASSES = (*RDT_CLASSES, *BLOCKIO_CLASSES, SCHEDULING_CLASS)
 _READ = (

@@ -14,6 +14,7 @@ from nodeward.core.cpuset import CpuSet
 from nodeward.core.decision import Target
 from nodeward.core.devices import DeviceNode, PluginStanding
 from nodeward.core.gating import Gated, Verdict
+from nodeward.core.hints import NO_HINTS, Hints
 from nodeward.core.topology import Machine
 from nodeward.core.vms import CgroupDriver, Handler, VmReading
 from nodeward.core.workload import Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
@@ -95,10 +96,12 @@ class Creating(Question):
     container: Container
     by_hook: bool = field(default=False, kw_only=True)
     """The OCI hook asks, for a container whose cgroup is there; it writes each resource by itself."""
+    hints: Hints = field(default=NO_HINTS, kw_only=True)
+    """Where what it uses lies, as far as the policy of CPUs goes by that."""
 
     def stamped(self, **stamp: int) -> "Creating":
         """The question with its stamp. Written out, since a runtime waits for it."""
-        return Creating(self.sandbox, self.container, by_hook=self.by_hook, **stamp)
+        return Creating(self.sandbox, self.container, by_hook=self.by_hook, hints=self.hints, **stamp)
 
 
 @dataclass(frozen=True, slots=True)

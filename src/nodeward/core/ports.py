@@ -1,12 +1,13 @@
 """The functions that a neighbour receives from the wiring, so that it never imports the engine."""
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from nodeward.core.cpuset import CpuSet
 from nodeward.core.decision import Final, Goal, Target
-from nodeward.core.events import Event, Question
+from nodeward.core.events import Creating, Event, Question
+from nodeward.core.hints import Hints, Used
 from nodeward.core.workload import ContainerId
 
 T = TypeVar("T")
@@ -86,6 +87,16 @@ class ReadSets(Protocol):
     that cannot be read are left out. Never raises."""
 
     async def __call__(self, paths: tuple[str, ...], /) -> Mapping[str, CpuSet]: ...
+
+
+class ReadHints(Protocol):
+    """Where the things lie that a container which is being created uses; None where nobody goes by that. The awaitable
+    ends within `within_s`, with what is known by then, and never raises."""
+
+    def __call__(
+        self, question: Creating, used: Callable[[], list[Used]], within_s: float, /
+    ) -> Awaitable[Hints] | None:
+        """`used` is called where it matters."""
 
 
 class Sequence(Protocol):

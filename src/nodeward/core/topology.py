@@ -43,6 +43,10 @@ class NodeZones:
     attributes: Mapping[str, str] = field(default_factory=dict)
 
 
+MOST_NODES = 1024
+"""Linux is built for so many NUMA nodes at most (CONFIG_NODES_SHIFT)."""
+
+
 class Level(IntEnum):
     """What CPUs share, from all to nothing. Numbers as nri-plugins orders them."""
 
@@ -102,6 +106,8 @@ class Machine:
     """What sysfs did not tell, a sentence each, and what is assumed for it."""
     offline: CpuSet = 0
     """CPUs that are there and not online."""
+    near: Mapping[str, CpuSet] = field(default_factory=dict)
+    """The CPUs near each device that the settings name, by its path there."""
 
     def groups(self, level: Level) -> tuple[Group, ...]:
         """The groups of a level."""

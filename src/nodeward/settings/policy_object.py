@@ -24,9 +24,11 @@ BESIDE: Mapping[str, str] = {
     "control": "RDT, block I/O and CPU classes are not set by Nodeward; a container's classes are the runtime's",
     "log": "Nodeward's log has one level, `nodeward node --log-level`",
     "instrumentation": "metrics are served as the settings' section metrics says",
-    "agent": "topology_objects.enabled writes NodeResourceTopology objects; the pod resources API is not asked",
+    "agent": "topology_objects.enabled writes NodeResourceTopology objects; only podResourceAPI counts here",
 }
 """Keys of every object beside the policy's own, which have no effect here, and why."""
+POD_RESOURCES = "podResourceAPI"
+"""The key of the section `agent` that counts: `policy.pod_resources`."""
 _ABOVE = ("availableResources", "reservedResources")
 _OF_KIND = {PolicyKind.BALLOONS: "balloons", PolicyKind.TOPOLOGY_AWARE: "topology-aware"}
 """The policy of each kind."""
@@ -48,6 +50,9 @@ def sections(
     own = {key: value for key, value in spec.items() if key not in _ABOVE and key not in BESIDE}
     name = _OF_KIND[kind]
     tree: dict[str, object] = {"active": name, **above, name: own}
+    agent = spec.get("agent")
+    if isinstance(agent, dict) and POD_RESOURCES in agent:
+        tree["pod_resources"] = agent[POD_RESOURCES]
     return tree, {key: value for key, value in spec.items() if key in BESIDE}
 
 

@@ -89,6 +89,8 @@ class SimContainer:
     annotations: Mapping[str, str] = field(default_factory=dict)
     unified: Mapping[str, str] = field(default_factory=dict)
     cpu: SimCpu = SimCpu()
+    devices: tuple[nri_pb2.LinuxDevice, ...] = ()
+    mounts: tuple[nri_pb2.Mount, ...] = ()
 
 
 @dataclass(slots=True)
@@ -194,8 +196,11 @@ class SimRuntime:
                 env=wanted.env,
                 annotations=dict(wanted.annotations),
                 linux=nri_pb2.LinuxContainer(
-                    cgroups_path=cgroups_path, resources=nri_pb2.LinuxResources(unified=dict(wanted.unified))
+                    cgroups_path=cgroups_path,
+                    resources=nri_pb2.LinuxResources(unified=dict(wanted.unified)),
+                    devices=wanted.devices,
                 ),
+                mounts=wanted.mounts,
             )
             _say(message.linux.resources.cpu, wanted.cpu)
             running = _Running(pod_id, wanted, message, cgroup_paths.container_path(cgroups_path), dict(wanted.unified))

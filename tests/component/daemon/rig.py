@@ -247,13 +247,19 @@ async def rig(
     machine: Plan | None = None,
     pods: tuple[PodSpec, ...] = (),
     misc_v1: bool = False,
+    sysfs: Mapping[str, str] | None = None,
+    links: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Rig]:
     """The node with its daemon, for as long as the block lasts; `change` may alter its settings.
 
     With `runtime_hands_down` false the runtime touches no cgroup, and `+misc` and all limits are left to the daemon.
-    `disk` has what is below STATE, a folder that is there. `pods` are known in the place of PODS."""
+    `disk` has what is below STATE, a folder that is there. `pods` are known in the place of PODS; `sysfs` are more
+    files, and `links` symbolic links."""
     kernel = SimKernel(capacity or {EPC: 1 << 30}, machine=machine)
     ensure_folder(kernel, STATE)
+    kernel.lay(sysfs or {})
+    for path, to in (links or {}).items():
+        kernel.link(path, to)
     if misc_v1:
         kernel.mount_misc_v1()
     files = TroubledFiles(kernel, disk)

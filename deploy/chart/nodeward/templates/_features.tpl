@@ -37,6 +37,7 @@
 {{- $paths = merge $paths (dict "devices" "limits.devices" "nodeEpc" "limits.node_epc") -}}
 {{- $paths = merge $paths (dict "sandboxes" "sandboxes.mode" "sizing" "sizing.mode" "gate" "gate.mode" "podApi" "podapi.enabled") -}}
 {{- $paths = merge $paths (dict "policyObjects" "policy_objects.enabled" "topologyObjects" "topology_objects.enabled") -}}
+{{- $paths = merge $paths (dict "podResources" "policy.pod_resources") -}}
 {{- range $name, $word := omit .features "quotes" -}}
 {{- if or (ne $word "off") (has $name (list "limits" "cpus")) -}}
 {{- $value := $word -}}
@@ -95,7 +96,7 @@
 {{- /* The folders of the host that a group's features need, as patches of the DaemonSet. */ -}}
 {{- define "nodeward.patches" -}}
 {{- $patches := list -}}
-{{- if without (list .keys .devices .epcClaims) "off" -}}{{- $patches = append $patches "keys" -}}{{- end -}}
+{{- if without (list .keys .devices .epcClaims .podResources) "off" -}}{{- $patches = append $patches "keys" -}}{{- end -}}
 {{- if or (ne .keyClaims "off") (ne .epcClaims "off") -}}{{- $patches = append $patches "dra" -}}{{- end -}}
 {{- if ne .devices "off" -}}{{- $patches = append $patches "sgx-devices" -}}{{- end -}}
 {{- if ne .sandboxes "off" -}}{{- $patches = append $patches "sandboxes" -}}{{- end -}}

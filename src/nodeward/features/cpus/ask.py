@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from nodeward.core.cpuset import CpuSet
 from nodeward.core.workload import Container, CpuRecord, PodSpec, Qos, Sandbox
+from nodeward.features.cpus.affinity import is_wished, weight, wishes
 from nodeward.features.cpus.match import labels_of
 from nodeward.features.cpus.requested import ESTIMATE, MIN_QUOTA, Requested, qos_of, requested, shares_of
 from nodeward.features.cpus.values import Ask
@@ -47,7 +48,7 @@ def ask_of(
         limit_m = _limit_of(one.cpu)
         found = replace(found, request_m=limit_m, limit_m=limit_m, source=ESTIMATE, known=True)
     memory_request, memory_limit = _memory_of(spec, one, found.qos)
-    return Ask(
+    ask = Ask(
         key=key,
         pod_uid=home.pod_uid,
         namespace=home.namespace,
@@ -68,6 +69,26 @@ def ask_of(
         pod_level=found.pod_level,
         faults=found.faults,
     )
+    return ask if has or not is_wished(ask) else replace(ask, kin=_kin(state, ask))
+
+
+def _kin(state: State, ask: Ask) -> dict[str, int]:
+    """By key, the weights of the containers that are there, for one that comes."""
+    given, _ = wishes(ask)
+    others = (_other(state, known) for known in state.pods.containers.values()) if given else ()
+    return {one.key: found for one in others if one.key != ask.key and (found := weight(given, ask, one))}
+
+
+def _other(state: State, known: KnownContainer) -> Ask:
+    """What an expression may ask of a container."""
+    home = state.pods.sandboxes.get(known.container.sandbox_id)
+    told, spec = named(state, known), state.pods.specs.get(known.pod_uid)
+    if home is None or told is None:
+        return Ask("", "", "", "", "", Qos.BEST_EFFORT, 0)
+    pod, one = told
+    qos = (spec.spec.qos if spec is not None else None) or qos_of(pod.cgroup_parent) or Qos.GUARANTEED
+    labels = {**pod.labels, **one.labels}
+    return Ask(key_of(pod.pod_uid, one.name), pod.pod_uid, pod.namespace, pod.name, one.name, qos, 0, labels=labels)
 
 
 def _memory_of(spec: PodSpec | None, one: Container, qos: Qos) -> tuple[int, int]:

@@ -2,8 +2,8 @@
 
 from nodeward.core.feature import Feature
 from nodeward.features.cpus.memory import KIND as MEMORY
-from nodeward.features.cpus.step import HEARS, KIND, on_fault
+from nodeward.features.cpus.step import HEARS, KIND, next_wake, on_fault
 from nodeward.features.cpus.view import cpus_view
 from nodeward.features.root import State
 
-CPUS: Feature[State] = Feature("cpus", HEARS, on_fault=on_fault, kinds=(KIND, MEMORY), view=cpus_view)
+CPUS: Feature[State] = Feature("cpus", HEARS, next_wake, on_fault=on_fault, kinds=(KIND, MEMORY), view=cpus_view)

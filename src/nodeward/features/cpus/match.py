@@ -63,6 +63,8 @@ def filled(text: str, ask: Ask) -> str:
 @kept
 def labels_of(rules: PolicySettings) -> tuple[str, ...]:
     """The labels that the settings of the active policy name, as their keys are written."""
+    if rules.active == "topology-aware":
+        return tuple(f"{whose}{label}" for label in rules.topology_aware.affinity_labels for whose in PREFIXES)
     return labels_named(rules.balloons) if rules.active == "balloons" else ()
 
 

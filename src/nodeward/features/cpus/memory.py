@@ -33,7 +33,7 @@ def at_creation(state: State, one: Container, at: Pools, grant: Grant) -> CpuSet
     cpus = counted_cpus(at, grant)
     if machine is None or not cpus or one.cpu.mems or not pins or rule is MemoryNodes.OFF:
         return 0
-    found = grant.zone or nodes_of(machine, cpus, grant.memory_types)
+    found = grant.zone or nodes_of(machine, cpus, grant.types_now)
     return 0 if found == of(node.id for node in machine.memory if node.bytes > 0) else found
 
 
@@ -42,7 +42,7 @@ def widened(machine: Machine | None, has: CpuSet, at: Pools, key: str) -> CpuSet
     if not has or machine is None:
         return has
     grant = at.grants.get(key)
-    cpus, types = (counted_cpus(at, grant), grant.memory_types) if grant is not None else (0, ())
+    cpus, types = (counted_cpus(at, grant), grant.types_now) if grant is not None else (0, ())
     zone = grant.zone if grant is not None else 0
     return has | zone | nodes_of(machine, cpus or machine.online, types)
 

@@ -15,7 +15,7 @@ def nodes_of(machine: Machine, cpus: CpuSet, wanted: Collection[MemoryType] = ()
     if not near or not there:
         return 0
     zone = [node for node in near if node.bytes > 0]
-    types = {node.id: _type(node, there) for node in there}
+    types = types_of(machine)
     for one in wanted or MemoryType:
         if all(types[node.id] is not one for node in zone):
             zone += _closest(near, [node for node in there if types[node.id] is one])
@@ -30,19 +30,25 @@ def nodes_of(machine: Machine, cpus: CpuSet, wanted: Collection[MemoryType] = ()
 def around(machine: Machine, zone: CpuSet, wanted: Collection[MemoryType] = ()) -> CpuSet:
     """The nodes of each of these types (none: all) that are nearest to those of the zone, and not in it."""
     there = [node for node in machine.memory if node.bytes > 0]
-    near = [node for node in there if zone >> node.id & 1]
+    near, types = [node for node in there if zone >> node.id & 1], types_of(machine)
     found = list[MemoryNode]()
     for one in wanted or MemoryType:
-        others = [node for node in there if not zone >> node.id & 1 and _type(node, there) is one]
+        others = [node for node in there if not zone >> node.id & 1 and types[node.id] is one]
         found += _closest(near, others) if near else others
     return of(node.id for node in found)
 
 
-def _type(node: MemoryNode, there: Sequence[MemoryNode]) -> MemoryType:
-    if node.cpus:
-        return MemoryType.DRAM
+def types_of(machine: Machine) -> dict[int, MemoryType]:
+    """The type of each node that has memory."""
+    there = [node for node in machine.memory if node.bytes > 0]
     dram = [one.bytes for one in there if one.cpus]
-    return MemoryType.HBM if dram and node.bytes * len(dram) < sum(dram) else MemoryType.PMEM
+
+    def type_(node: MemoryNode) -> MemoryType:
+        if node.cpus:
+            return MemoryType.DRAM
+        return MemoryType.HBM if dram and node.bytes * len(dram) < sum(dram) else MemoryType.PMEM
+
+    return {node.id: type_(node) for node in there}
 
 
 def _closest(near: Iterable[MemoryNode], others: Sequence[MemoryNode]) -> list[MemoryNode]:

@@ -17,7 +17,7 @@ from nodeward.core.workload import Qos
 from nodeward.features.cpus.memory_nodes import around, nodes_of
 from nodeward.features.cpus.policies.table import policy_of
 from nodeward.features.cpus.pool_settings import MemoryType
-from nodeward.features.cpus.pools import changed, counted_cpus
+from nodeward.features.cpus.pools import changed, counted_cpus, own_of
 from nodeward.features.cpus.values import Ask, Grant, Ground, Pools
 
 _RANKS = {Qos.BEST_EFFORT: 0, Qos.BURSTABLE: 1, Qos.GUARANTEED: 2}
@@ -41,7 +41,7 @@ def counted(ground: Ground, before: Pools, after: Pools, asks: Iterable[Ask]) ->
         for key in dict.fromkeys((*by_key, *changed(before, after))):
             grant = after.grants.get(key)
             if grant is not None and grant.pins_memory:
-                nodes = near(counted_cpus(after, grant), grant.memory_types)
+                nodes = grant.memory_near or near(counted_cpus(after, grant), grant.types_now)
                 found = _zoned(ground, grant, before.grants.get(key), by_key.get(key), nodes)
                 new |= {key: found} if found != grant else {}
     if not new:
@@ -49,6 +49,17 @@ def counted(ground: Ground, before: Pools, after: Pools, asks: Iterable[Ask]) ->
     grants = {**after.grants, **new}
     wider = _widened(machine, grants, every, next(iter(new)))
     return Pools(after.pools, beside(after.grants, new | wider))
+
+
+def warmed(ground: Ground, at: Pools, keys: Iterable[str]) -> Pools:
+    """The pools with DRAM for these containers, whose time without it is over."""
+    for key in keys:
+        grant = replace(at.grants[key], cold_ns=0)
+        nodes = nodes_of(ground.machine, counted_cpus(at, grant), grant.memory_types)
+        grants = {**at.grants, key: replace(grant, zone=grant.zone | nodes if grant.zone else 0)}
+        every = of(node.id for node in ground.machine.memory if node.bytes > 0)
+        at = Pools(at.pools, beside(grants, _widened(ground.machine, grants, every, key)))
+    return at
 
 
 def _zoned(ground: Ground, grant: Grant, before: Grant | None, ask: Ask | None, near: CpuSet) -> Grant:
@@ -64,10 +75,7 @@ def _zoned(ground: Ground, grant: Grant, before: Grant | None, ask: Ask | None, 
 
 def promised(grants: Mapping[str, Grant]) -> Mapping[CpuSet, int]:
     """What is promised of each zone that a container has, with the zones within it."""
-    own = dict[CpuSet, int]()
-    for grant in grants.values():
-        if grant.zone:
-            own[grant.zone] = own.get(grant.zone, 0) + grant.memory
+    own = own_of(grants)
     return {zone: sum(size for other, size in own.items() if not other & ~zone) for zone in own}
 
 
@@ -85,7 +93,7 @@ def _widened(machine: Machine, grants: Mapping[str, Grant], every: CpuSet, cause
                     if excess <= 0:
                         break
                     grant = now[key]
-                    wide = zone | around(machine, zone, (*grant.memory_types, *more) if grant.memory_types else more)
+                    wide = zone | around(machine, zone, (*grant.types_now, *more) if grant.types_now else more)
                     if wide != grant.zone and wide & ~zone:
                         now[key] = new[key] = replace(grant, zone=grant.zone | wide, widened=cause)
                         excess -= grant.memory

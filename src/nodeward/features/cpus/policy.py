@@ -4,11 +4,12 @@ The room around it (`features.cpus.step`) does the rest for every policy: who is
 when a set changes, restarts, resizes, changes of settings, the wait before a program starts, `explain` and metrics.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nodeward.core.cpuset import CpuSet
 from nodeward.core.decision import SchedulingClass
+from nodeward.core.hints import HintKind
 from nodeward.features.cpus.pool_settings import RESERVED
 from nodeward.features.cpus.pool_tree import Tree
 from nodeward.features.cpus.settings import PolicySettings
@@ -55,6 +56,8 @@ class Policy:
     scheduling: Callable[[PolicySettings, Ask, Grant], tuple[Sequence[SchedulingClass], str]] | None = None
     """The scheduling classes that there are, and the name of the one for a container with this grant; empty for
     none. None: it knows no such classes."""
+    hints: Callable[[PolicySettings], Collection[HintKind]] = lambda _: ()
+    """Which of the things that a container uses it goes by (`Ask.hints`)."""
     memory: Callable[[Ask], int] = lambda ask: ask.memory_limit
     """How many bytes of a container count where memory nodes are chosen."""
     reserved: Callable[[Ground, Pools], CpuSet] = _of_pool

@@ -13,6 +13,8 @@ from nodeward.core.setting import setting
 
 DEFAULT, RESERVED, SHARED = "default", "reserved", "shared"
 """Types and pools that are there without being written down."""
+POD_RESOURCE = "podresourceapi:"
+"""Before resources that kubelet has given a container, where a balloon type names devices."""
 SYSTEM_NAMESPACE = "kube-system"
 """Its containers run on the reserved CPUs."""
 
@@ -123,6 +125,8 @@ class BalloonType:
     """Of which its memory is; none means any."""
     scheduling_class: str = ""
     """A name in the policy's `scheduling_classes`; empty for none."""
+    prefer_close_to_devices: tuple[str, ...] = ()
+    """Paths below /sys or /dev, and `podresourceapi:` before a glob of resources: it has CPUs near these first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +155,12 @@ class BalloonsSettings:
         True, "Whether new containers are held to the memory near their CPUs; see `cpus.memory`."
     )
     scheduling_classes: tuple[SchedulingClass, ...] = setting((), "How the kernel schedules containers of a type.")
+
+
+def devices_named(rules: BalloonsSettings) -> tuple[str, ...]:
+    """The paths of devices that types want to be near to."""
+    named = (one for kind in rules.balloon_types for one in kind.prefer_close_to_devices)
+    return tuple(dict.fromkeys(one for one in named if not one.startswith(POD_RESOURCE)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +202,10 @@ class TopologyAwareSettings:
     )
     pod_qos_scheduling_classes: tuple[ClassOf, ...] = setting(
         (), "The scheduling class of each QoS class, as `{guaranteed: fast}`; a namespace's comes first."
+    )
+    affinity_labels: tuple[str, ...] = setting(
+        ("app", "app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/component"),
+        "Labels of pods that annotations of affinity may name; no others are read.",
     )
 
 

@@ -34,6 +34,15 @@ def apart(at: Pools, grant: Grant) -> CpuSet:
     return grant.own | (pool.cpus if pool is not None and pool.apart else 0)
 
 
+def own_of(grants: Mapping[str, Grant]) -> dict[CpuSet, int]:
+    """By zone of memory nodes, what is promised of it alone."""
+    own = dict[CpuSet, int]()
+    for grant in grants.values():
+        if grant.zone:
+            own[grant.zone] = own.get(grant.zone, 0) + grant.memory
+    return own
+
+
 def joined(at: Pools, grant: Grant) -> Pools:
     """The pools with this grant, which replaces one of the same key."""
     before = at.grants.get(grant.key)

@@ -9,7 +9,7 @@ whole, with the reason.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from nodeward.core.cpuset import CpuSet, text
+from nodeward.core.cpuset import CpuSet, of, text
 from nodeward.core.tables import beside, put, without
 from nodeward.features.cpus.ask import key_of, named
 from nodeward.features.cpus.place import begun
@@ -37,7 +37,7 @@ def fault(recorded: Recorded) -> str:
             return f"{what} {text(pool.cpus & apart)[:64]}, which another one has too"
         shared |= pool.cpus if pool.members or not pool.apart else 0
         apart |= pool.cpus if pool.apart else 0
-    alone = 0
+    alone, nodes = 0, of(node.id for node in recorded.machine.memory)
     for key, grant in recorded.pools.grants.items():
         who = f"the container {key[:300]!r}"
         if key != grant.key or (grant.pool and (grant.pool not in pools or key not in pools[grant.pool].members)):
@@ -47,6 +47,8 @@ def fault(recorded: Recorded) -> str:
         if grant.own & (alone | shared):
             return f"{who} has CPUs {text(grant.own & (alone | shared))[:64]} alone, which another one has too"
         alone |= grant.own
+        if grant.zone & ~nodes:
+            return f"{who} has memory nodes {text(grant.zone & ~nodes)[:64]}, and the machine has none of these"
     return ""
 
 

@@ -121,6 +121,11 @@ class PolicySettings:
     static_pools: StaticPoolsSettings = field(default_factory=StaticPoolsSettings)
     dynamic_pools: DynamicPoolsSettings = field(default_factory=DynamicPoolsSettings)
     topology_aware: TopologyAwareSettings = field(default_factory=TopologyAwareSettings)
+    pod_resources: bool = setting(
+        False,
+        "Whether kubelet's PodResources is asked which devices a new container has, so that `topology-aware` places it "
+        "near them. Also `agent.podResourceAPI` of a policy object.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

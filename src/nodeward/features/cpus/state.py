@@ -73,5 +73,7 @@ class Cpus:
     """What the process before this one wrote down, until the runtime has told which containers are left of it."""
     listed: bool = False
     """Whether the runtime has told all that it has to this process."""
+    cold: Mapping[str, int] = field(default_factory=dict)
+    """By key, when a container that has begun without DRAM gets it (CLOCK_BOOTTIME, nanoseconds)."""
     newer: Machine | None = None
     """The machine as it was read last, where no settings fit it: the policy goes on by `machine`."""

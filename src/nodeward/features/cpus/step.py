@@ -21,6 +21,7 @@ from nodeward.core.topology import Machine
 from nodeward.core.workload import Container, ContainerId, Phase, PodUid, Qos, Sandbox
 from nodeward.features.cpus import memory, recorded
 from nodeward.features.cpus.ask import ask_of, is_resized, key_of, label_keys, named
+from nodeward.features.cpus.memory_zones import warmed
 from nodeward.features.cpus.place import Placed, admitted, all_placed, is_kept, wanted
 from nodeward.features.cpus.policies.table import policy_of
 from nodeward.features.cpus.policy import Policy
@@ -111,12 +112,13 @@ def _undecided(state: State, event: ev.Creating) -> Decision:
 
 def _creating(state: State, event: ev.Creating) -> tuple[Cpus, Decision]:
     ask = ask_of(state, event.sandbox, event.container)
+    ask = replace(ask, hints=event.hints.found, unhinted=event.hints.faults)
     after = _admit(state, ask)
     if isinstance(after, Denied):
         return _denied(state, event.sandbox, event.container, after)
     classes, faults = classes_of(ask, after.grants[ask.key], state.cpus.rules)
     cpus, decision = _given(state, after, event, classes)
-    notes = tuple(Reason("cpus-source", (_named(ask), fault)) for fault in (*ask.faults, *faults))
+    notes = tuple(Reason("cpus-source", (_named(ask), fault)) for fault in (*ask.faults, *faults, *ask.unhinted))
     return cpus, replace(decision, notes=notes) if notes else decision
 
 
@@ -204,6 +206,8 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False, listed:
     """They run, and neither an answer nor a goal has given them their set."""
     freed = list[str]()
     """They were placed before all of their labels were known."""
+    cold = dict[str, int]()
+    """When those that have begun without DRAM get it."""
     for container_id in ids:
         known = state.pods.containers.get(container_id)
         told = named(state, known) if known is not None else None
@@ -222,6 +226,8 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False, listed:
         relabelled = grant is not None and grant.waits and _is_labelled(state, home, one)
         if relabelled:
             freed.append(held.key)
+        if grant is not None and grant.cold_ns and one.phase is Phase.RUNNING and held.key not in state.cpus.cold:
+            cold[held.key] = state.at_ns + grant.cold_ns
         if (
             grant is None
             or read_now
@@ -235,6 +241,7 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False, listed:
             newcomers.append(replace(ask, was=pool) if pool else ask)
     before_pools = state.cpus.pools
     cpus = state.cpus if not new_held else replace(state.cpus, held=beside(state.cpus.held, new_held))
+    cpus = replace(cpus, cold=beside(cpus.cold, cold)) if cold else cpus
     machine = cpus.machine
     if newcomers and machine is not None:
         placed = _placed(state, Ground(machine, cpus.rules), newcomers, freed)
@@ -340,6 +347,7 @@ def _pruned(state: State) -> tuple[State, Decision]:
         misses=without(cpus.misses, gone),
         memory_misses=without(cpus.memory_misses, gone),
         unplaced=without(cpus.unplaced, [key for key in cpus.unplaced if key not in live]),
+        cold=without(cpus.cold, ended),
     )
     forget = _targets(cpus.held[one] for one in gone)
     new = replace(state, cpus=after)
@@ -659,6 +667,23 @@ def _may_have_ended(state: State, _: ev.Event) -> tuple[Cpus, Decision]:
     return state.cpus, decision
 
 
+def next_wake(state: State) -> int | None:
+    """When the next container gets its DRAM."""
+    return min(state.cpus.cold.values(), default=None)
+
+
+def _tick(state: State, event: ev.Tick) -> tuple[Cpus, Decision]:
+    """Containers may have ended, and those get DRAM whose time without it is over."""
+    state, decision = _pruned(state)
+    cpus, machine = state.cpus, state.cpus.machine
+    due = [key for key, at_ns in cpus.cold.items() if at_ns <= event.at_ns]
+    if not due or machine is None:
+        return cpus, decision
+    there = [key for key in due if key in cpus.pools.grants]
+    pools = warmed(Ground(machine, cpus.rules), cpus.pools, there)
+    return replace(cpus, pools=pools, cold=without(cpus.cold, due)), decision
+
+
 def _unless_idle(hear: Hear[State]) -> Hear[State]:
     """Nothing is decided without a machine and a policy that pins; a create is passed or refused meanwhile."""
 
@@ -716,7 +741,7 @@ _WITH_A_POLICY: Mapping[type[ev.Event], Hear[State]] = {
     ev.Stopped: _may_have_ended,
     ev.Removed: _may_have_ended,
     ev.CreateFailed: _may_have_ended,
-    ev.Tick: _may_have_ended,
+    ev.Tick: _tick,
     ev.PodGone: _may_have_ended,
 }
 HEARS: Mapping[type[ev.Event], Hear[State]] = {

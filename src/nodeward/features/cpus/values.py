@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from nodeward.core.cpuset import CpuSet
 from nodeward.core.events import Event
+from nodeward.core.hints import Hint
 from nodeward.core.refusal import Reason
 from nodeward.core.topology import Machine
 from nodeward.core.workload import Labels, Qos, Role
@@ -50,6 +51,12 @@ class Ask:
     """The memory nodes of a container that is there, 0 for any; None for one that is being created."""
     was: str = ""
     """The pool that it is in, where the pools are made anew."""
+    hints: tuple[Hint, ...] = ()
+    """Where the things lie that it uses."""
+    unhinted: tuple[str, ...] = ()
+    """Why it is not known of all of them, in sentences."""
+    kin: Mapping[str, int] | None = None
+    """By key, the weight of each container that it wants to be near to; below 0: far from. None: it has no wish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,10 @@ class Grant:
     """Whether it is held to the memory near its CPUs; None: the policy has no word on that."""
     memory_types: tuple[MemoryType, ...] = ()
     """Of which that memory is; none means any."""
+    cold_ns: int = 0
+    """For so long after its start it has no DRAM of these, in nanoseconds; 0 once it has it."""
+    memory_near: CpuSet = 0
+    """The memory nodes that are its own in the place of those near its CPUs; 0 for these."""
     memory: int = 0
     """How many bytes count in its zone."""
     zone: CpuSet = 0
@@ -96,6 +107,13 @@ class Grant:
     """The key of the container for which its zone was made wider last; its own where it came to a full one."""
     waits: bool = False
     """Given without a label that the settings name and nobody has told yet: it is placed anew once all are known."""
+
+    @property
+    def types_now(self) -> tuple[MemoryType, ...]:
+        """Of which its memory is at present."""
+        if not self.cold_ns:
+            return self.memory_types
+        return tuple(one for one in self.memory_types or MemoryType if one is not MemoryType.DRAM)
 
     @property
     def shares_pool(self) -> bool:

@@ -237,7 +237,9 @@ def _balloon(values: Values) -> str:
 
 
 _RULE = {
-    "affinity": "more containers of its pod or namespace are near",
+    "affinity": "more of the containers that it is to be near to are there",
+    "hints": "it is nearer to the devices and mounts that it uses",
+    "room": "its memory nodes have room for what it requests",
     "level": "its level is nearer to the one for Burstable containers without a CPU limit",
     "limit": "its CPU limit fits there",
     "memory": "it is near fewer memory nodes ({0} against {1})",
@@ -314,6 +316,8 @@ _SENTENCES: Mapping[str, str | Callable[[Values], str]] = {
     "cpus-tree": _tree,
     "cpus-tree-there": "It was in this pool already.",
     "cpus-tree-reserved": "The namespace {0}, or its annotation, is for the reserved CPUs.",
+    "cpus-tree-hints": "In {0}, near the {1} thing(s) that kubelet has given it, {2} CPU(s) near each "
+    "(pick-resources-by-hints).",
     "cpus-tree-resized": "It was resized from {0} to {1} milliCPU, and stays in its pool, or goes to one around it.",
     "cpus-memory": "Its memory nodes follow its CPUs, and none is taken away.",
     "cpus-changed": "Its set follows what others were given or gave back.",

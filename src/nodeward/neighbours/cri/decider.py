@@ -33,7 +33,8 @@ from nodeward.core.events import (
     Updated,
     Updating,
 )
-from nodeward.core.ports import Ask, Tell
+from nodeward.core.hints import Hints
+from nodeward.core.ports import Ask, ReadHints, Tell
 from nodeward.core.refusal import Refusal, Refused
 from nodeward.core.workload import Container, ContainerId, Keys, Phase, Sandbox, SandboxId
 from nodeward.neighbours.cri import mapping
@@ -49,6 +50,8 @@ STATUSES: Constant = {
     Refused.FOR_NOW: 14,  # UNAVAILABLE
 }
 """gRPC's status of each refusal. Kubelet tries again after each of them; they tell a person where to look."""
+HINTS_SHARE: Constant = 0.25
+"""Of that time, so much for where the things lie that a new container uses."""
 START_SHARE: Constant = 0.8
 """Of the time that a hold has, so much for a start: what is left is for the verdict's way back."""
 MOST_RESTORED: Constant = 1000
@@ -97,11 +100,19 @@ class ContainersDecider:
     """A Decides, which hears of what passes too. Belongs to the loop's thread."""
 
     def __init__(
-        self, ask: Ask, tell: Tell, known: Known, starts: Starts, labels: Callable[[], Keys], now_ns: Callable[[], int]
+        self,
+        ask: Ask,
+        tell: Tell,
+        known: Known,
+        starts: Starts,
+        labels: Callable[[], Keys],
+        now_ns: Callable[[], int],
+        read_hints: ReadHints | None = None,
     ) -> None:
-        """`labels`: the keys of labels that are copied (`nodeward.core.workload`)."""
+        """`labels`: the keys of labels that are copied (`nodeward.core.workload`). `read_hints` tells before a question
+        about a create where the things lie that the container uses."""
         self._ask, self._tell, self._known, self._starts = ask, tell, known, starts
-        self._labels, self._now_ns = labels, now_ns
+        self._labels, self._now_ns, self._read_hints = labels, now_ns, read_hints
         self._turns: dict[str, asyncio.Future[Verdict]] = {}
         """Of each pod for which a verdict is awaited the last one."""
         self.unread = 0
@@ -121,7 +132,11 @@ class ContainersDecider:
             return self._start(call, message, within_ns) if self._starts.hold() else Pass()
         if HELD[call.path] == "CreateContainer":
             question = Creating(*self._described(call.number, message))
-            return self._in_turn(call, question, within_ns, partial(mapping.changed_create, message))
+            hints = None
+            if self._read_hints is not None:
+                within_s = within_ns / 1e9 * HINTS_SHARE
+                hints = self._read_hints(question, partial(mapping.used, message), within_s)
+            return self._in_turn(call, question, within_ns, partial(mapping.changed_create, message), hints)
         known = self._known.container(_updated(message))
         if known is None:  # nobody has told of it
             return Pass()
@@ -150,11 +165,13 @@ class ContainersDecider:
             home = replace(known, cgroup_parent=known.cgroup_parent or home.cgroup_parent)
         return home, made
 
-    def _in_turn(self, call: Call, question: Asked, within_ns: int, change: Change) -> Verdict | Awaitable[Verdict]:
-        """Asks at once, or after the calls of the same pod that still wait."""
+    def _in_turn(
+        self, call: Call, question: Asked, within_ns: int, change: Change, hints: Awaitable[Hints] | None = None
+    ) -> Verdict | Awaitable[Verdict]:
+        """Asks at once, or once the hints are there and after the calls of the same pod that still wait."""
         pod = question.sandbox.pod_uid or question.sandbox.id
         before = self._turns.get(pod)
-        if before is None:
+        if before is None and hints is None:
             final = self._ask(question, within_ns)
             if isinstance(final, Final):
                 return _verdict(final, change)
@@ -162,14 +179,24 @@ class ContainersDecider:
             turn = asyncio.ensure_future(_later(asked, change))
             turn.add_done_callback(lambda _: asked.cancel())  # also where nothing of it has run
         else:
-            turn = asyncio.ensure_future(self._after(before, question, within_ns, change))
+            turn = asyncio.ensure_future(self._after(before, question, within_ns, change, hints))
         self._turns[pod] = turn
         turn.add_done_callback(partial(self._turned, pod))
         return turn
 
-    async def _after(self, before: asyncio.Future[Verdict], question: Asked, within_ns: int, change: Change) -> Verdict:
+    async def _after(
+        self,
+        before: asyncio.Future[Verdict] | None,
+        question: Asked,
+        within_ns: int,
+        change: Change,
+        hints: Awaitable[Hints] | None,
+    ) -> Verdict:
         end_ns = self._now_ns() + within_ns
-        await asyncio.wait((before,))
+        if hints is not None and isinstance(question, Creating):
+            question = replace(question, hints=await hints)
+        if before is not None:
+            await asyncio.wait((before,))
         final = self._ask(question, max(0, end_ns - self._now_ns()))
         return _verdict(final if isinstance(final, Final) else await final, change)
 

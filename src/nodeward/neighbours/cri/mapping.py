@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from nodeward.contracts import cri_pb2 as cri
 from nodeward.core.decision import Adjustment
 from nodeward.core.errors import WireError
+from nodeward.core.hints import HintKind, Used
 from nodeward.core.vms import Sized, Way
 from nodeward.core.workload import (
     NO_RECORD,
@@ -166,6 +167,15 @@ def creating(payload: bytes, tentative_id: str, labels: Keys = ()) -> tuple[Sand
     asked, names = config.linux.resources, (tentative_id, home.id, config.metadata.name)
     cpu, memory = _cpu(asked), max(0, asked.memory_limit_in_bytes)
     return home, described.container(*names, config.labels, labels, phase=Phase.CREATING, cpu=cpu, memory=memory)
+
+
+def used(payload: bytes) -> list[Used]:
+    """The devices and mounts that the container of a CreateContainerRequest may write to."""
+    config = read("cri", cri.CreateContainerRequest, payload).config
+    devices = (one for one in config.devices if "w" in one.permissions)
+    found = [Used(HintKind.DEVICE, one.host_path, one.container_path) for one in devices]
+    mounts = (one for one in config.mounts if not one.readonly and one.host_path)
+    return [*found, *(Used(HintKind.MOUNT, one.host_path, one.container_path) for one in mounts)]
 
 
 def status_cpu(payload: bytes) -> CpuRecord:

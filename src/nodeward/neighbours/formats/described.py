@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from nodeward.core.annotations import read_ones
+from nodeward.core.annotations import ARE_YAML, read_ones
 from nodeward.core.errors import WireError
 from nodeward.core.text import printable_name
 from nodeward.core.workload import (
@@ -25,6 +25,7 @@ from nodeward.core.workload import (
     read_labels,
 )
 from nodeward.neighbours.formats.cpu_record import cpu_record
+from nodeward.neighbours.formats.yaml_annotations import as_json
 
 _log = logging.getLogger(__name__)
 _NONE: Final[Mapping[str, str]] = {}
@@ -46,7 +47,7 @@ def sandbox(
         PodUid(uid),
         printable_name(namespace),
         printable_name(name),
-        read_ones(annotations),
+        as_json(read_ones(annotations), ARE_YAML),
         labels=own,
         **more,
     )

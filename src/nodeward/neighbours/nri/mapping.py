@@ -25,6 +25,7 @@ from nodeward.core.events import (
     Stopped,
     Updated,
 )
+from nodeward.core.hints import HintKind, Used
 from nodeward.core.text import printable
 from nodeward.core.workload import (
     NO_RECORD,
@@ -180,6 +181,22 @@ def container(
         cpu=_cpu(linux.resources) if asked is None else _cpu(asked, _cpu(linux.resources)),
         memory=max(0, (asked.memory.limit.value if asked is not None else 0) or linux.resources.memory.limit.value),
     )
+
+
+def used(raw: nri_pb2.Container) -> list[Used]:
+    """The devices and mounts that it may write to."""
+    read_only = {
+        (rule.type, rule.major.value, rule.minor.value)
+        for rule in raw.linux.resources.devices
+        if rule.allow and "w" not in rule.access
+    }
+    found = [
+        Used(HintKind.DEVICE, "", one.path, (one.major, one.minor), is_block=one.type == "b")
+        for one in raw.linux.devices
+        if (one.type, one.major, one.minor) not in read_only
+    ]
+    found += (Used(HintKind.MOUNT, one.source, one.destination) for one in raw.mounts if "ro" not in one.options)
+    return found
 
 
 def _cpu(resources: nri_pb2.LinuxResources, before: CpuRecord = NO_RECORD) -> CpuRecord:

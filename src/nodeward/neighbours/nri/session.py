@@ -9,14 +9,16 @@ sandbox; comes back after a runtime's restart, later each time. Must not decide,
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from re import compile as _compile
 
 from nodeward.contracts import nri_pb2
 from nodeward.core.decision import Adjustment, Final
 from nodeward.core.errors import NodewardError, WireError
 from nodeward.core.events import Creating, Listed, Question, RuntimeConnected, RuntimeLost, Updating
-from nodeward.core.ports import Ask, AtStart, ReadSets, Sequence, Tell
+from nodeward.core.hints import Hints
+from nodeward.core.ports import Ask, AtStart, ReadHints, ReadSets, Sequence, Tell
 from nodeward.core.refusal import Refusal
 from nodeward.core.workload import Container, ContainerId, Keys, Phase, Sandbox
 from nodeward.host.backoff import Backoff
@@ -49,6 +51,8 @@ REGISTRATION_S = 5.0
 REQUEST_MS = 2000
 """The runtime's patience for one call where Configure does not say (before NRI 0.7)."""
 MOST_ANSWER_S = 1.0
+HINTS_SHARE = 0.5
+"""Of that, how long it is read where the things lie that a new container uses; the decision has as long as ever."""
 LABELS_S = 1.0
 """How often it is looked whether the settings name other labels."""
 MOST_LISTED = 20_000
@@ -115,17 +119,20 @@ async def run(
     lines: Lines = one_line,
     read_sets: ReadSets | None = None,
     labels: Callable[[], Keys] | None = None,
+    read_hints: ReadHints | None = None,
 ) -> None:
     """Is a plugin until cancelled. Ends by itself only where it cannot come back: RuntimeGoneError after a given fd.
 
     With `at_start` a container's program waits until what its create could not carry is written. `read_sets` tells
     the CPUs of containers that are there already and of which the runtime's own record names none. `lines` is asked
     before each connection, since a restarted runtime may have come with other OCI runtimes. `labels`: the keys of
-    labels that are copied (`nodeward.core.workload`)."""
+    labels that are copied (`nodeward.core.workload`). `read_hints` tells before each question about a create where the
+    things lie that the container uses."""
     check(settings)
     backoff = Backoff(BACKOFF_FIRST_S, BACKOFF_MOST_S, random)
     while True:
-        session = NriConnection(settings, ask, tell, sequence, at_start, read_sets, labels, multi_line=await lines())
+        hears = at_start, read_sets, labels, read_hints
+        session = NriConnection(settings, ask, tell, sequence, *hears, multi_line=await lines())
         try:
             why = await session.live(clock)
         except (OSError, NriError, TtrpcError) as error:
@@ -153,10 +160,11 @@ class NriConnection:
         at_start: AtStart | None = None,
         read_sets: ReadSets | None = None,
         labels: Callable[[], Keys] | None = None,
+        read_hints: ReadHints | None = None,
         *,
         multi_line: bool = False,
     ) -> None:
-        self._settings = settings
+        self._settings, self._read_hints = settings, read_hints
         self._multi_line = multi_line
         self._at_start, self._read_sets = at_start, read_sets
         self._nri = mapping.OLDEST
@@ -295,7 +303,19 @@ class NriConnection:
         question = Creating(
             mapping.sandbox(request.pod, labels), mapping.container(request.container, Phase.CREATING, labels=labels)
         )
-        return self._decide(question, lambda adjustment: mapping.create_answer(adjustment, self._nri))
+        hints = None
+        if self._read_hints is not None:
+            hints = self._read_hints(question, partial(mapping.used, request.container), self._answer_s * HINTS_SHARE)
+        if hints is not None:
+            return self._create_near(question, hints)
+        return self._decide(question, self._created)
+
+    async def _create_near(self, question: Creating, hints: Awaitable[Hints]) -> Answer:
+        answer = self._decide(replace(question, hints=await hints), self._created)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    def _created(self, adjustment: Adjustment) -> bytes:
+        return mapping.create_answer(adjustment, self._nri)
 
     def _update(self, payload: bytes) -> Answer | Awaitable[Answer]:
         request, labels = read("nri", nri_pb2.UpdateContainerRequest, payload), self._labels()

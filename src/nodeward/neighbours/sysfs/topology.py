@@ -9,12 +9,13 @@ number, cores by their lowest CPU, level-3 caches by the kernel's cache id where
 """
 
 import errno
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from nodeward.core import cpuset
 from nodeward.core.cpuset import MAX_CPU, CpuSet
-from nodeward.core.topology import Group, Machine, MemoryNode
+from nodeward.core.topology import MOST_NODES, Group, Machine, MemoryNode
 from nodeward.host.hostfs import HostFiles
+from nodeward.neighbours.sysfs import devices
 
 DEVICES = "/sys/devices"
 CPU = f"{DEVICES}/system/cpu"
@@ -92,8 +93,6 @@ class Holes:
 
 NODE = f"{DEVICES}/system/node"
 MAX_FAULTS = 32
-MAX_NODES = 1024
-"""Linux is built for 1024 NUMA nodes at most (CONFIG_NODES_SHIFT)."""
 _CACHES = 8
 """More cache folders of one CPU are not looked at."""
 _EFFICIENT = ("cpu_atom", "cpu_lowpower")
@@ -102,13 +101,14 @@ _PREFERENCES = ("performance", "balance_performance", "default", "balance_power"
 """Values of energy_performance_preference, the best performing first."""
 
 
-def read(files: HostFiles) -> Machine:
-    """The machine now. One without any CPU that is online says so in its faults."""
-    return read_counted(files)[0]
+def read(files: HostFiles, named: Sequence[str] = ()) -> Machine:
+    """The machine now. One without any CPU that is online says so in its faults. `named`: the devices, as paths below
+    /sys or /dev, of which it is asked which CPUs are near."""
+    return read_counted(files, named)[0]
 
 
-def read_counted(files: HostFiles) -> tuple[Machine, int]:
-    """The machine, and how many files were asked for."""
+def read_counted(files: HostFiles, named: Sequence[str] = ()) -> tuple[Machine, int]:
+    """The machine, and how many files of its own were asked for."""
     holes = Holes(files)
     online = _online(holes)
     if not online:
@@ -120,6 +120,7 @@ def read_counted(files: HostFiles) -> tuple[Machine, int]:
     nodes, memory = _nodes(holes, online)
     efficient = _efficient(holes, online)
     high, low = _priorities(holes, cores, packages, efficient)
+    near = _near(files, holes, named, memory)
     machine = Machine(
         online,
         packages,
@@ -135,8 +136,24 @@ def read_counted(files: HostFiles) -> tuple[Machine, int]:
         memory=memory,
         faults=holes.faults(MAX_FAULTS),
         offline=(holes.cpus(f"{CPU}/present") or 0) & ~online,
+        near={path: cpus & online for path, cpus in near.items()},
     )
     return machine, holes.reads
+
+
+def _near(files: HostFiles, holes: Holes, named: Sequence[str], memory: Sequence[MemoryNode]) -> dict[str, CpuSet]:
+    found = dict[str, CpuSet]()
+    for path in named:
+        cpus = 0
+        for local, nodes in devices.of_named(files, path).values():
+            cpus |= local
+            for one in memory:
+                cpus |= one.cpus if nodes >> one.id & 1 else 0
+        if cpus:
+            found[path] = cpus
+        else:
+            holes.note(f"which CPUs are near {path} is not told; nothing is placed near it")
+    return found
 
 
 def _first(cpus: CpuSet) -> int:
@@ -245,9 +262,9 @@ def _by_lowest(groups: Iterable[Group]) -> tuple[Group, ...]:
 
 
 def _nodes(holes: Holes, online: CpuSet) -> tuple[tuple[Group, ...], tuple[MemoryNode, ...]]:
-    numbers = cpuset.ids((holes.cpus(f"{NODE}/online") or 0) & ((1 << MAX_NODES) - 1))
+    numbers = cpuset.ids((holes.cpus(f"{NODE}/online") or 0) & ((1 << MOST_NODES) - 1))
     if not numbers:
-        numbers = _numbered(holes.names(NODE), "node", MAX_NODES - 1)
+        numbers = _numbered(holes.names(NODE), "node", MOST_NODES - 1)
     if not numbers:
         return (Group(0, online),), ()  # a kernel without NUMA: nothing is missing
     normal = holes.cpus(f"{NODE}/has_normal_memory")

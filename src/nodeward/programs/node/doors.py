@@ -4,12 +4,14 @@ import os
 import random
 from functools import partial
 
-from nodeward.core.ports import ReadSets, Tell
+from nodeward.core.ports import ReadHints, ReadSets, Tell
 from nodeward.core.workload import Keys
 from nodeward.features.cpus.ask import label_keys
+from nodeward.features.cpus.effects.hints import HintReader
 from nodeward.features.cpus.effects.start_barrier import StartBarrier
 from nodeward.features.cpus.effects.watch import reads_sets
 from nodeward.features.limits.answer import leaves_rest
+from nodeward.features.podapi.effects.devices import PodDevices
 from nodeward.features.root import State
 from nodeward.features.settings import Settings
 from nodeward.features.wiring import Component, Node, Note, Wired, Wiring, serving
@@ -29,6 +31,7 @@ def nri(
     oci: OciRuntimes,
     at_start: StartBarrier | None = None,
     read_sets: ReadSets | None = None,
+    read_hints: ReadHints | None = None,
 ) -> list[Component]:
     """The NRI plugin."""
     if not settings.nri.enabled:
@@ -50,7 +53,8 @@ def nri(
     async def be_a_plugin() -> None:
         try:
             await session.run(
-                chosen, core.ask, tell, core.seq, clock, random.random, at_start, oci.joins, read_sets, labels
+                *(chosen, core.ask, tell, core.seq, clock, random.random, at_start, oci.joins, read_sets, labels),
+                read_hints,
             )
         except RuntimeGoneError as gone:
             raise WorkEndedError(str(gone)) from gone  # the next instance, started by the runtime, needs our lock
@@ -82,7 +86,11 @@ def relay(node: Node) -> tuple[Component, ...]:
         return ()
     from nodeward.programs.node import relay_door  # it reads CRI
 
-    return relay_door.components(node, node.core, node.tell, leaves_rest)
+    return relay_door.components(node, node.core, node.tell, leaves_rest, _hints(node))
+
+
+def _hints(node: Node) -> ReadHints:
+    return HintReader(lambda: node.core.state, node.files, node.lanes.disk, node.part(PodDevices).hints)
 
 
 def _components(node: Node) -> Wired:
@@ -98,6 +106,7 @@ def _components(node: Node) -> Wired:
                 node.part(OciRuntimes),
                 StartBarrier(core, node.slots, leaves_rest),
                 sets,
+                _hints(node),
             ),
             *hook(settings, core, node.tell, node.note, node.files, node.lanes.disk, clock),
             *relay(node),

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from nodeward.core.ports import Tell
+from nodeward.core.ports import ReadHints, Tell
 from nodeward.core.workload import Keys
 from nodeward.features.cpus.ask import label_keys
 from nodeward.features.cpus.effects.cri_starts import UPDATE, CriStarts
@@ -66,7 +66,7 @@ class _Hears:
 
 
 def components(
-    node: Node, core: Core[State], tell: Tell, leaves_rest: Callable[[State], bool]
+    node: Node, core: Core[State], tell: Tell, leaves_rest: Callable[[State], bool], read_hints: ReadHints
 ) -> tuple[Component, ...]:
     """The door, and what its deciders do beside."""
     settings, clock, rows, chosen = node.settings, node.clock, node.part(HeldRows), node.settings.relayed
@@ -87,7 +87,7 @@ def components(
         deciders.append(Gatekeeper(lambda: core.state.settings.gate.at, wait, Homes(door.call)))
         rows.gate = gates.row
     if "containers" in chosen:
-        containers, beside = _containers(node, core, tell, leaves_rest, door, hears)
+        containers, beside = _containers(node, core, tell, leaves_rest, door, hears, read_hints)
         deciders.append(containers)
         parts += beside
         rows.unread = lambda: containers.unread
@@ -112,6 +112,7 @@ def _containers(
     leaves_rest: Callable[[State], bool],
     door: RelayDoor,
     hears: _Hears,
+    read_hints: ReadHints,
 ) -> tuple[ContainersDecider, list[Component]]:
     """Limits and CPUs: the core hears of what the runtime has by the relay, as it does by NRI."""
 
@@ -124,5 +125,6 @@ def _containers(
     runtime = CriRuntime(core, tell, door.call, lines, labels, node.clock, cgroups, pins)
     starts = CriStarts(core, runtime, StartBarrier(core, node.slots, leaves_rest), partial(door.call, UPDATE))
     hears.runtime, hears.starts = runtime, starts
-    decider = hears.decider = ContainersDecider(core.ask, runtime.told, runtime, starts, labels, node.clock.now_ns)
+    asks = core.ask, runtime.told, runtime, starts, labels, node.clock.now_ns
+    decider = hears.decider = ContainersDecider(*asks, read_hints)
     return decider, [("relay-lists", runtime.keep_listed), ("relay-places", runtime.keep_placed)]

@@ -103,14 +103,14 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     health.state_unread = int(disk.unread)
     pods = known_pods(settings, clock, inside.core)
     relay, oci = RelayReader(settings.run_dir, clock, wanted=bool(settings.relayed)), OciRuntimes(settings, files)
-    held = HeldRows()
+    held, devices = HeldRows(), pod_devices.PodDevices(settings, files, inside.core, clock)
     gates = Gates(inside.core, files, lanes.disk, settings, clock)
     node = Node(
         *(settings, lambda: inside.reload.settings, files, clock, lanes),
         *(inside.core, inside.slots, inside.slots.by_edge, inside.tree, inside.undo),
         *(disk.changes, facts, pods, pods.listens(inside.tell), readiness.note),
         lambda name: lane(name, assemble.DISK_DEADLINE_S),
-        {type(one): one for one in (inside.grants, calls, gates, oci, held)},
+        {type(one): one for one in (inside.grants, calls, gates, oci, held, devices)},
     )
     parts = DaemonParts(
         *(inside, recorder, (*threads, *counting), readiness, watchdog, health, clock, calls, relay, oci, held),
@@ -118,7 +118,6 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         settings.run_dir,
         lambda: pods.heard_ns,
     )
-    devices = pod_devices.PodDevices(settings, files, inside.core, clock)
     wired = [wiring.components(node) for wiring in WIRINGS]
     withdraw = [one for of in wired for one in of.withdraw]
     commands = {path: command for of in wired for path, command in of.commands.items()}

@@ -21,7 +21,7 @@ from nodeward.programs.cri_resmgr.options import MODULES
 from nodeward.programs.cri_resmgr.yaml import unheeded
 from nodeward.settings import load
 from nodeward.settings.load import SettingsError
-from nodeward.settings.policy_object import BESIDE, below_spec, sections
+from nodeward.settings.policy_object import BESIDE, POD_RESOURCES, below_spec, sections
 
 API_VERSION = policy_format.API.removeprefix("/apis/")
 DONE, DIFFERS, NOT_ENFORCED, REFUSED = "done", "differs", "not enforced", "refused"
@@ -331,6 +331,12 @@ def _verdicts(
                 is_taken = path in _RELAYED
                 yield KeyRow(path, line, DIFFERS if is_taken else NOT_ENFORCED, _RELAYED.get(path, _MODULE))
         elif path.endswith("]"):
+            continue
+        elif above == "spec." and path.startswith("spec.agent."):
+            closed = path
+            is_read = path == f"spec.agent.{POD_RESOURCES}"
+            yield KeyRow(path, line, DONE) if is_read else KeyRow(path, line, NOT_ENFORCED, BESIDE["agent"])
+        elif path == "spec.agent" and above == "spec.":
             continue
         elif path.count(".") == 1 and above == "spec." and path.removeprefix(above) in BESIDE:
             closed = path

@@ -12,6 +12,7 @@ from nodeward.core.cpuset import of, text
 from nodeward.core.decision import Decision
 from nodeward.core.topology import Machine, MemoryNode
 from nodeward.core.workload import Phase, Qos
+from nodeward.features.cpus.feature import CPUS
 from nodeward.features.cpus.memory_zones import counted, promised
 from nodeward.features.cpus.pool_settings import MemoryType, PoolLevel, TopologyAwareSettings
 from nodeward.features.cpus.pools import joined, left
@@ -19,7 +20,7 @@ from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
 from nodeward.features.cpus.values import Ask, Grant, Ground, Pools
 from nodeward.features.cpus.view import cpus_view
 from nodeward.features.cpus.words import drawing
-from tests.unit.features.build import adjusted
+from tests.unit.features.build import Told, adjusted
 from tests.unit.features.cpus import build
 from tests.unit.features.cpus.machines import W
 
@@ -143,6 +144,7 @@ def test_a_container_that_runs_gets_more_nodes_and_is_told_for_whom() -> None:
         return decision
 
     assert adjusted(comes("web", 0, 700, "burstable")).memory_nodes == "1"
+    assert adjusted(comes("job", 0, 700, "burstable")).memory_nodes == "0"  # where there is room
     last = comes("db", 4, 600)
     assert adjusted(last).memory_nodes == "1"
     written = {goal.target.where: str(goal.value) for goal in last.goals if goal.target.kind == "cpuset.mems"}
@@ -153,9 +155,48 @@ def test_a_container_that_runs_gets_more_nodes_and_is_told_for_whom() -> None:
     assert row.memory_for == "shop/db/app"
     lines = [line for line in drawing(view, 100) if line.startswith("memory")]
     assert lines == [
+        "memory of node(s) 0: 700Mi of 1Gi promised, 1 container(s)",
         "memory of node(s) 1: 600Mi of 1Gi promised, 1 container(s)",
-        "memory of node(s) 0-1: 1300Mi of 2Gi promised, 2 container(s)",
+        "memory of node(s) 0-1: 2000Mi of 2Gi promised, 3 container(s)",
     ]
+
+
+COLD = "cold-start.resource-policy.nri.io"
+
+
+def begins_cold(said: str, machine: Machine) -> tuple[Told, Decision]:
+    """A container of two CPUs with this annotation, as JSON, on machine W and more memory."""
+    engine = build.told(PolicySettings("topology-aware", reserved=Amount(AmountKind.CPUSET, 1)), of=machine)
+    home, made = replace(build.home("web"), annotations={COLD: said}), build.one("web", 2)
+    return engine, engine(ev.Creating(home, made, ask_id=engine.state.seq + 1))
+
+
+def test_a_container_begins_without_dram_and_gets_it_when_its_time_is_over() -> None:
+    machine = nodes(W, MemoryNode(4, 0, 64 * GIB, distances={i: 17 + 11 * (i > 1) for i in range(4)}))
+    engine, decision = begins_cold('{"duration":"1m30s"}', machine)
+    assert adjusted(decision).memory_nodes == "4"
+    home, made = build.home("web"), build.one("web", 2)
+    engine(ev.Created(home, made))
+    assert CPUS.next_wake(engine.state) is None  # its time begins with its program
+    engine(ev.Started(home, made.in_phase(Phase.RUNNING)))
+    assert CPUS.next_wake(engine.state) == 91 * 10**9
+    engine.at_ns = 90 * 10**9
+    assert not engine(ev.Tick()).goals
+    engine.at_ns = 91 * 10**9
+    (goal,) = engine(ev.Tick()).goals
+    assert (goal.target.kind, goal.target.where, goal.value) == ("cpuset.mems", made.cgroups_path, "1,4")
+    assert CPUS.next_wake(engine.state) is None
+    engine, decision = begins_cold('{"duration":"1m30s"}', nodes(W))
+    assert adjusted(decision).memory_nodes == "1"  # there is nothing slower
+
+
+WRONG = ("60s", '{"duration":60}', '{"duration":"61m"}', '{"duration":"1s","x":1}', '{"duration":"s"}')
+
+
+@pytest.mark.parametrize("said", WRONG)
+def test_a_time_without_dram_that_cannot_be_read_is_refused(said: str) -> None:
+    _, decision = begins_cold(said, W)
+    assert "is no time up to an hour; write `duration: 60s`" in str(build.refused(decision))
 
 
 lives = st.lists(

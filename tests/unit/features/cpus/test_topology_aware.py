@@ -9,6 +9,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from nodeward.core.cpuset import of, parse, text
+from nodeward.core.hints import Hint, HintKind
 from nodeward.core.topology import Machine, MemoryNode
 from nodeward.core.workload import Qos
 from nodeward.features.cpus.place import all_placed, begun
@@ -163,6 +164,79 @@ def test_containers_of_a_pod_and_of_a_namespace_are_near_one_another() -> None:
     for name, namespace in (("a", "shop"), ("b", "lab"), ("c", "shop")):
         assert spaces.admit(ask(name, 1000, namespace=namespace)) == ""
     assert spaces.grant("a").pool == spaces.grant("c").pool != spaces.grant("b").pool
+
+
+GPU = "vendor.com/gpu"
+W_OF_8 = replace(W, memory=tuple(MemoryNode(one.id, one.cpus, 8 << 30) for one in W.nodes))
+
+
+def near(*nodes: int, kind: HintKind = HintKind.POD_RESOURCE) -> tuple[Hint, ...]:
+    return tuple(Hint(kind, nodes=1 << node, resource=GPU) for node in nodes)
+
+
+NEAR = {
+    "a node": (ask("c", 500), near(3), "NUMA node #3"),
+    "nothing that is there": (ask("c", 500), near(9), "NUMA node #1"),
+    "two nodes of a package": (ask("c", 500), near(2, 3), "socket #1"),
+    "two nodes of two packages": (ask("c", 500), near(0, 3), "root"),
+    "a disk of a package": (ask("c", 500), (Hint(HintKind.MOUNT, W.nodes[2].cpus | W.nodes[3].cpus),), "socket #1"),
+    "most of what it uses": (ask("c", 500), (*near(3), Hint(HintKind.DEVICE, W.nodes[3].cpus)), "NUMA node #3"),
+    "who has no room there": (ask("c", 10_000), near(3), "socket #1"),
+}
+
+
+@pytest.mark.parametrize(("one", "hints", "pool"), NEAR.values(), ids=NEAR)
+def test_a_container_is_placed_near_what_it_uses(one: Ask, hints: tuple[Hint, ...], pool: str) -> None:
+    node = PolicyNode(RULES, W_OF_8)
+    assert node.admit(replace(one, hints=hints)) == ""
+    assert node.grant("c").pool == pool
+
+
+def test_strict_hints_let_it_run_near_all_that_it_uses_or_not_at_all() -> None:
+    node, notes = PolicyNode(RULES, W_OF_8), {f"strict.topologyhints.{N}": "true"}
+    one = ask("c", 6000, notes=notes)
+    assert node.admit(replace(one, hints=near(3))) == ""
+    assert node.grant("c").pool == "NUMA node #3"
+    for hints in (near(0, 3), near(3)):
+        why = node.admit(replace(ask("d", 6000, notes=notes), hints=hints))
+        assert "strict.topologyhints lets it run only near what it uses" in why
+    why = node.admit(replace(ask("e", 100, notes=notes), unhinted=("kubelet's PodResources did not answer",)))
+    assert why.endswith("and kubelet's PodResources did not answer")
+
+
+def test_cpus_are_picked_near_each_thing_that_kubelet_has_given() -> None:
+    node, notes = PolicyNode(RULES, W_OF_8), {f"pick-resources-by-hints.{N}": "true"}
+    assert node.admit(replace(ask("even", 4000, notes=notes), hints=near(1, 3))) == ""
+    assert (node.own("even"), node.grant("even").memory_near) == ("4,12,20,28", of((1, 3)))
+    assert cpu_sentence(node.grant("even").reason).startswith(
+        "In root, near the 2 thing(s) that kubelet has given it, 2"
+    )
+    assert node.admit(replace(ask("odd", 3000, notes=notes), hints=near(0, 2))) == ""
+    own = parse(node.own("odd"))
+    assert (own.bit_count(), [bool(own & W.nodes[i].cpus) for i in (0, 2)]) == (3, [True, True])
+    assert node.admit(replace(ask("few", 1000, notes=notes), hints=near(0, 2))) == ""  # more things than CPUs
+    assert node.own("few").count(",") == 0
+
+
+def test_a_container_is_near_those_that_its_pod_names_and_far_from_others() -> None:
+    node = PolicyNode(RULES)
+    for name in ("db", "noise"):
+        assert node.admit(ask(name, 2000)) == ""
+    assert node.admit(replace(ask("web", 1000), kin={"db/db": 5, "gone/gone": 9})) == ""
+    assert node.grant("web").pool == node.grant("db").pool
+    assert cpu_sentence(node.grant("web").reason).endswith(
+        "since more of the containers that it is to be near to are there."
+    )
+    assert node.admit(replace(ask("shy", 1000), kin={"db/db": -1, "noise/noise": -1, "web/web": -1})) == ""
+    assert node.grant("shy").pool not in {node.grant(name).pool for name in ("db", "noise", "web")}
+
+
+def test_memory_is_chosen_where_it_has_room() -> None:
+    node = PolicyNode(RULES, W_OF_8)
+    assert node.admit(replace(ask("large", 100, Qos.BURSTABLE, 200), memory_request=7 << 30)) == ""
+    first = node.grant("large").pool
+    assert node.admit(replace(ask("next", 100, Qos.BURSTABLE, 200), memory_request=2 << 30)) == ""
+    assert node.grant("next").pool != first
 
 
 def test_a_resize_stays_in_its_pool_or_goes_to_one_around_it_and_else_is_refused() -> None:
@@ -351,15 +425,18 @@ def test_a_resize_in_its_pool_is_one_line_of_the_record() -> None:
 
 
 def test_annotations_that_are_not_followed_are_said() -> None:
-    notes = {f"prefer-isolated-cpus.{N}": "x", f"cold-start.{N}": "duration: 1s", f"prefer-cpu-priority.{N}": "top"}
-    notes |= {f"{C}/affinity": "a: [b]"}
+    notes = {f"prefer-isolated-cpus.{N}": "x", f"{N}/cold-start": "c: 1s", f"prefer-cpu-priority.{N}": "top"}
+    notes |= {f"topologyhints.{N}": "disks", f"deny.topologyhints.{N}": "[1]"}
     notes |= {f"cpu.preserve.{C}": "yes", f"memory-type.{N}": "zzz"}
     found = TOPOLOGY_AWARE.faults(ask("c", notes=notes))
     assert sorted(found) == [
-        f"annotation cold-start.{N}: is not followed by Nodeward yet, and changes nothing",
         f"annotation cpu.preserve.{C}: 'yes' is not allowed; one of true, false",
-        f"annotation {C}/affinity: is not followed by Nodeward yet, and changes nothing",
+        f"annotation deny.topologyhints.{N}: '[1]' is no rule; write {{type: prefix, paths: [/dev/]}}",
         f"annotation memory-type.{N}: 'zzz' names no types of memory; write some of dram, hbm, pmem",
         f"annotation prefer-cpu-priority.{N}: 'top' is not allowed; one of high, normal, low, none, default",
         f"annotation prefer-isolated-cpus.{N}: 'x' is no boolean; write true or false",
+        f"annotation {N}/cold-start: is not followed by Nodeward, and changes nothing; "
+        f"write cold-start.{N}/container.NAME instead",
+        f"annotation topologyhints.{N}: 'disks' is not allowed; true, false, or some of mounts, devices, "
+        "pod-resources, all, none",
     ]

@@ -10,6 +10,7 @@ from nodeward.core.events import CpusetsRead, CpusUsed, TopologyRead
 from nodeward.core.ports import ReadSets
 from nodeward.features.cpus.effects.start_barrier import pins
 from nodeward.features.cpus.place import wanted
+from nodeward.features.cpus.pool_settings import devices_named
 from nodeward.features.cpus.step import divides_by_use, latest
 from nodeward.features.root import State
 from nodeward.host.clock import Clock
@@ -21,7 +22,7 @@ from nodeward.neighbours.sysfs import topology, use
 
 log = logging.getLogger(__name__)
 TOPOLOGY_S = 10.0
-"""How often it is looked whether CPUs have come or gone."""
+"""How often it is looked whether CPUs have come or gone; each second, whether the settings name other devices."""
 USE_S = 10.0
 """Over so long the use of CPUs is measured, where a policy divides them by it."""
 DRIFT_S = 2.0
@@ -47,7 +48,8 @@ async def watch_topology(files: HostFiles, lane: Lane, core: Core[State], clock:
     """Reports the machine's CPUs whenever they change."""
     faults = tuple[str, ...]()
     while True:
-        machine = await done_on(lane, "topology", partial(topology.read, files))
+        named = devices_named(core.state.settings.policy.balloons)
+        machine = await done_on(lane, "topology", partial(topology.read, files, named))
         if not machine.online and machine.faults != faults:
             faults = machine.faults
             log.error("cpus=unknown fault=%r so='no policy gives CPUs'", "; ".join(faults))
@@ -57,7 +59,10 @@ async def watch_topology(files: HostFiles, lane: Lane, core: Core[State], clock:
                 *(machine.online.bit_count(), machine.isolated.bit_count(), len(machine.nodes), len(machine.faults)),
             )
             core.tell(TopologyRead(machine))
-        await clock.sleep(TOPOLOGY_S)
+        for _ in range(int(TOPOLOGY_S)):
+            await clock.sleep(1.0)
+            if devices_named(core.state.settings.policy.balloons) != named:
+                break
 
 
 async def watch_drift(files: HostFiles, root: str, lane: Lane, core: Core[State], clock: Clock) -> None:

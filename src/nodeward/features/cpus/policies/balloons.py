@@ -22,12 +22,14 @@ from dataclasses import dataclass, replace
 from nodeward.core import annotations as keys
 from nodeward.core.cpuset import CpuSet, text
 from nodeward.core.decision import SchedulingClass
+from nodeward.core.hints import HintKind
 from nodeward.core.refusal import Reason
 from nodeward.core.tables import beside, kept, put, without
 from nodeward.core.topology import Level, Machine
 from nodeward.features.cpus import amounts
 from nodeward.features.cpus.expression import labels_in
-from nodeward.features.cpus.match import are_told, filled, holds, labels_of
+from nodeward.features.cpus.match import are_told, filled, globs, holds, labels_of
+from nodeward.features.cpus.near import cpus_of
 from nodeward.features.cpus.picker import CpuPriority
 from nodeward.features.cpus.policies.pools_with_rules import (
     Admit,
@@ -47,6 +49,7 @@ from nodeward.features.cpus.policies.pools_with_rules import (
 )
 from nodeward.features.cpus.pool_settings import (
     DEFAULT,
+    POD_RESOURCE,
     RESERVED,
     SYSTEM_NAMESPACE,
     BalloonsSettings,
@@ -69,6 +72,7 @@ KINDS: Mapping[Priority, CpuPriority] = {
     Priority.NONE: CpuPriority.ANY,
 }
 """In the order in which the first balloons are made."""
+_NONE: Mapping[str, CpuSet] = {}
 _LEVELS = {
     Within.SYSTEM: Level.SYSTEM,
     Within.PACKAGE: Level.PACKAGE,
@@ -144,14 +148,24 @@ def _reserved(listed: BalloonType | None, rules: BalloonsSettings, count: int, i
 
 
 def _wish(
-    machine: Machine, rules: BalloonsSettings, one: BalloonType, types: Mapping[str, BalloonType], named: CpuSet
+    machine: Machine,
+    rules: BalloonsSettings,
+    one: BalloonType,
+    types: Mapping[str, BalloonType],
+    named: CpuSet,
+    told: Mapping[str, CpuSet] = _NONE,
 ) -> Wish:
+    """`told`: by an entry for kubelet's resources, the CPUs near those of a container."""
+    near = {**machine.near, **told}
     cores = {CoreType.EFFICIENT: machine.efficient, CoreType.PERFORMANCE: machine.online & ~machine.efficient}
     own = [named] if one.name == RESERVED and named else []
+    own += [near[device] for device in one.prefer_close_to_devices if near.get(device)]
     own += [machine.isolated] if one.prefer_isol_cpus else []
     own += [cores[one.prefer_core_type]] if one.prefer_core_type in cores and machine.efficient else []
     others = dict.fromkeys(other.prefer_core_type for other in types.values()) if machine.efficient else {}
-    away = [cores[other] for other in others if other in cores and other is not one.prefer_core_type]
+    devices = dict.fromkeys(device for other in types.values() for device in other.prefer_close_to_devices)
+    away = [near[device] for device in devices if near.get(device) and device not in one.prefer_close_to_devices]
+    away += [cores[other] for other in others if other in cores and other is not one.prefer_core_type]
     balanced, spread = one.allocator_topology_balancing, one.prefer_spread_on_physical_cores
     return Wish(
         rules.allocator_topology_balancing if balanced is None else balanced,
@@ -252,7 +266,7 @@ def _chain(node: _Node, at: Pools, ask: Ask, one: BalloonType) -> Iterator[tuple
 
     def new() -> Iterator[tuple[Pools, str]]:
         yield from best(rooms, lambda name: not mine[name].members)
-        made = _with_new(node, at, one)
+        made = _with_new(_near(node, one, ask), at, one)
         if made is not None:
             yield made
 
@@ -276,6 +290,25 @@ def _chain(node: _Node, at: Pools, ask: Ask, one: BalloonType) -> Iterator[tuple
     steps += [("new", new()), fits, grows] if one.prefer_new_balloons else [fits, grows, ("new", new())]
     for how, found in steps:
         yield from ((how, there, name) for there, name in found)
+
+
+def _near(node: _Node, one: BalloonType, ask: Ask) -> _Node:
+    """With the wish of a new balloon of the type: near what kubelet has given the container for which it is made."""
+    told = dict[str, CpuSet]()
+    for entry in one.prefer_close_to_devices:
+        pattern = entry.removeprefix(POD_RESOURCE)
+        for hint in ask.hints if pattern != entry else ():
+            if hint.resource and globs(pattern, hint.resource):
+                told[entry] = told.get(entry, 0) | cpus_of(node.machine, hint)
+    if not told:
+        return node
+    wish = _wish(node.machine, node.rules, one, node.types, node.named, told)
+    return replace(node, wishes=put(node.wishes, one.name, wish))
+
+
+def _asks_kubelet(rules: PolicySettings) -> tuple[HintKind, ...]:
+    devices = (one for kind in rules.balloons.balloon_types for one in kind.prefer_close_to_devices)
+    return (HintKind.POD_RESOURCE,) if any(one.startswith(POD_RESOURCE) for one in devices) else ()
 
 
 def _full(node: _Node, at: Pools, ask: Ask) -> str:
@@ -559,5 +592,10 @@ def _scheduling(rules: PolicySettings, _: Ask, grant: Grant) -> tuple[Sequence[S
 BALLOONS = policy(
     "balloons",
     "containers of a type share balloons: pools of CPUs that grow and shrink with what they request",
-    Hooks(_node, _carve, _order, _capacity, _size, _full, _resume, room_m=_room_m, scheduling=_scheduling),
+    Hooks(
+        *(_node, _carve, _order, _capacity, _size, _full, _resume),
+        room_m=_room_m,
+        scheduling=_scheduling,
+        hints=_asks_kubelet,
+    ),
 )

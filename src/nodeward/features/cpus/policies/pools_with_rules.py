@@ -5,13 +5,14 @@ settings that do not fit the machine. A container keeps its pool while it lives:
 and is refused where it cannot. On a refusal nothing of the attempt stays. Chooses no CPUs but the reserved ones.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from nodeward.core import annotations as keys
 from nodeward.core.cpuset import CpuSet
 from nodeward.core.decision import SchedulingClass
+from nodeward.core.hints import HintKind
 from nodeward.core.refusal import Reason
 from nodeward.core.tables import kept
 from nodeward.core.topology import Machine
@@ -59,6 +60,7 @@ class Hooks(Generic[N]):
     rebalance: Callable[[N, Pools, Mapping[int, int]], Pools] | None = None
     room_m: Callable[[N, Pools, str], int] | None = None
     scheduling: Callable[[PolicySettings, Ask, Grant], tuple[Sequence[SchedulingClass], str]] | None = None
+    hints: Callable[[PolicySettings], Collection[HintKind]] = lambda _: ()
 
 
 def policy(name: str, about: str, hooks: Hooks[N], needs: tuple[str, ...] = ()) -> Policy:
@@ -107,6 +109,7 @@ def policy(name: str, about: str, hooks: Hooks[N], needs: tuple[str, ...] = ()) 
         resume=resume,
         room_m=room_m if hooks.room_m is not None else None,
         scheduling=hooks.scheduling,
+        hints=hooks.hints,
         needs=needs,
     )
 
@@ -191,6 +194,8 @@ def memory_types(ask: Ask, key: str = keys.MEMORY_TYPE) -> tuple[MemoryType, ...
     found = said(ask, key)
     words = [word.strip().upper() for word in found.split(",")] if found is not None else []
     known = [one.value for one in MemoryType]
+    if words == ["MIXED"]:
+        return tuple(MemoryType)
     return tuple(one for one in MemoryType if one.value in words) if all(word in known for word in words) else ()
 
 

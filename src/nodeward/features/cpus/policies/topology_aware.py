@@ -15,17 +15,23 @@ Choices of upstream that are others here:
 - a container whose memory fits nowhere is refused there; here it has all nodes, since kubelet has let its pod in
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from nodeward.core import annotations as keys
-from nodeward.core.cpuset import CpuSet, text
+from nodeward.core.cpuset import CpuSet, of, text
 from nodeward.core.decision import SchedulingClass
+from nodeward.core.hints import Hint, HintKind
 from nodeward.core.refusal import Reason
 from nodeward.core.tables import beside, kept
 from nodeward.core.topology import Level, Machine
 from nodeward.core.workload import Qos
+from nodeward.features.cpus.affinity import is_wished, wishes
 from nodeward.features.cpus.amounts import universe
+from nodeward.features.cpus.cold_start import cold_ns
+from nodeward.features.cpus.hint_words import HINT_WORDS, is_path_rule, kinds_of
+from nodeward.features.cpus.near import cpus_of, is_within, usable
 from nodeward.features.cpus.picker import pick
 from nodeward.features.cpus.policies.balloons import KINDS
 from nodeward.features.cpus.policies.pools_with_rules import (
@@ -47,13 +53,15 @@ from nodeward.features.cpus.policies.tree_choice import (
     given_up,
 )
 from nodeward.features.cpus.policy import Policy
-from nodeward.features.cpus.pool_settings import RESERVED, PoolLevel, Priority
+from nodeward.features.cpus.pool_settings import RESERVED, MemoryType, PoolLevel, Priority
 from nodeward.features.cpus.pool_tree import Tree, tree_of
 from nodeward.features.cpus.pools import joined, left
 from nodeward.features.cpus.requested import UNREAD, UNREAD_STAYS, Scope, flag, scoped, shares_of
 from nodeward.features.cpus.settings import PolicySettings
 from nodeward.features.cpus.values import Ask, Denied, Grant, Ground, Pool, Pools
 
+_USUAL = (MemoryType.DRAM, MemoryType.PMEM)
+"""The memory of a container that asks for no type."""
 _LEVELS = {
     PoolLevel.SYSTEM: Level.SYSTEM,
     PoolLevel.PACKAGE: Level.PACKAGE,
@@ -121,9 +129,11 @@ def _faults(ask: Ask) -> Iterator[str]:
         "unlimited-burstable": tuple(one.value for one in PoolLevel),
         "cpu.preserve": ("true", "false"),
     }
+    yield from wishes(ask)[1] if is_wished(ask) else ()
     for key in keys.OF_TREE_LATER:
         if scoped(ask.annotations, key, ask.container) is not None:
-            yield f"annotation {key}: is not followed by Nodeward yet, and changes nothing"
+            remedy = f"; write {keys.NEWER[key]} instead" if key in keys.NEWER else ""
+            yield f"annotation {key}: is not followed by Nodeward, and changes nothing{remedy}"
     for word, spellings in keys.OF_TREE.items():
         for key in spellings:
             said = scoped(ask.annotations, key, ask.container)
@@ -131,7 +141,13 @@ def _faults(ask: Ask) -> Iterator[str]:
                 yield f"annotation {key}: {said[0][:64]!r} is not allowed; one of {', '.join(words[word])}"
             elif said is not None and word == "memory-type" and not memory_types(ask, key):
                 yield f"annotation {key}: {said[0][:64]!r} names no types of memory; write some of dram, hbm, pmem"
-            elif said is not None and word not in (*words, "memory-type", "scheduling-class"):
+            elif said is not None and word in (keys.ALLOW_HINTS, keys.DENY_HINTS):
+                if not is_path_rule(said[0]):
+                    yield f"annotation {key}: {said[0][:64]!r} is no rule; write {{type: prefix, paths: [/dev/]}}"
+            elif said is not None and word == keys.HINTS:
+                if kinds_of(said[0]) is None:
+                    yield f"annotation {key}: {said[0][:64]!r} is not allowed; true, false, or some of {HINT_WORDS}"
+            elif said is not None and word not in (*words, "memory-type", "scheduling-class", "cold-start"):
                 wrong = flag(ask.annotations, key, ask.container)
                 yield from (wrong,) if isinstance(wrong, str) else ()
 
@@ -206,15 +222,64 @@ def _admit(ground: Ground, at: Pools, ask: Ask) -> Pools | Denied:
     want = _want(node, ask)
     if want.unread:
         return Denied(UNREAD_STAYS)
+    try:
+        cold_ns(node.machine, ask)
+    except ValueError as error:
+        if not ask.has:
+            return Denied(str(error))
     if want.reserved and ask.was not in node.tree.at and (after := _in_reserved(node, at, ask, want)):
         return after
     free, stay = free_m(node, at), _stays(node, ask, want)
     choices, there = choices_of(node, at, free, ask, want), _there(node, at, ask, want)
+    if not ask.has and _flag(ask, "strict.topologyhints")[0]:
+        if ask.unhinted:
+            return Denied(f"it wants to be near what it uses (annotation strict.topologyhints), and {ask.unhinted[0]}")
+        choices = [one for one in choices if is_within(node.machine, node.tree.pools[one.at], _hints(node, ask))]
+    if after := _by_hints(node, at, free, choices, ask, want):
+        return after
     for i, choice in sorted(enumerate(choices), key=lambda one: one[1].at != there):
         why = _why(node, choices, i, want) if choice.at != there else Reason("cpus-tree-there")
         if after := _placed(node, at, at, free, choice.at, ask, want, why, stay):
             return after
     return Denied(_full(node, at, free, ask, want))
+
+
+def _hints(node: Node, ask: Ask) -> tuple[Hint, ...]:
+    return usable(node.machine, ask.hints)
+
+
+def _by_hints(
+    node: Node, at: Pools, free: Sequence[int], choices: Sequence[Choice], ask: Ask, want: Want
+) -> Pools | None:
+    """With CPUs of its own near each thing that kubelet has given it, as many near each; None where its pod does not
+    ask for that, or they cannot be had so."""
+    told = [one for one in _hints(node, ask) if one.kind is HintKind.POD_RESOURCE]
+    if not 0 < len(told) <= want.full or want.must or _flag(ask, "pick-resources-by-hints")[0] is not True:
+        return None
+    near = [cpus_of(node.machine, one) for one in told]
+    around = _union(near)
+    fits = [one for one in choices if not around & ~node.tree.pools[one.at].cpus]
+    if not fits:
+        return None
+    i = max((one.at for one in fits), key=lambda at: (node.tree.pools[at].depth, -at))
+    given, own = given_up(node, at, free, i, want, around), 0
+    each = want.full // len(told) if want.full % len(told) == 0 else 1
+    for cpus, n in (*((cpus, each) for cpus in near), (~0, want.full - each * len(told))):
+        may = given & cpus & ~own
+        if may.bit_count() < n:
+            return None
+        own |= pick(node.machine, may, n, want.priority, near=own)
+    why = Reason("cpus-tree-hints", (node.tree.pools[i].name, len(told), each))
+    grant = _grant(node, ask, want, node.tree.pools[i].name, own, why)
+    nodes = _union(one.nodes for one in told) & of(one.id for one in node.machine.memory if one.bytes > 0)
+    return _without(node, joined(at, replace(grant, memory_near=nodes if grant.pins_memory else 0)), own)
+
+
+def _union(sets: Iterable[CpuSet]) -> CpuSet:
+    found = 0
+    for one in sets:
+        found |= one
+    return found
 
 
 def _is_left_alone(ask: Ask) -> bool:
@@ -300,7 +365,11 @@ def _grant(node: Node, ask: Ask, want: Want, pool: str, own: CpuSet, why: Reason
     hides = _hides(ask)
     keeps_memory, _ = _flag(ask, "memory.preserve")
     pins, is_pinned = node.rules.pin_memory and not keeps_memory, node.rules.pin_cpu and bool(pool)
-    types = (memory_types(ask, key) for key in keys.OF_TREE["memory-type"])
+    types = next(filter(None, (memory_types(ask, key) for key in keys.OF_TREE["memory-type"])), _USUAL)
+    cold = 0
+    if pins and not ask.has:  # one that runs has its memory
+        with suppress(ValueError):
+            cold = cold_ns(node.machine, ask)
     shares = (want.part_m or 1000 * want.full) if ask.known and is_pinned else 0
     return Grant(
         ask.key,
@@ -317,7 +386,8 @@ def _grant(node: Node, ask: Ask, want: Want, pool: str, own: CpuSet, why: Reason
         pinned=is_pinned,
         namespace=ask.namespace,
         pins_memory=pins,
-        memory_types=next(filter(None, types), ()) if pins else (),
+        memory_types=types if pins else (),
+        cold_ns=cold,
     )
 
 
@@ -401,7 +471,7 @@ def _why(node: Node, choices: Sequence[Choice], i: int, want: Want) -> Reason:
     second = others[0]
     rule, a, b = next((rule, a, b) for rule, a, b in zip(RULES, mine.key, second.key, strict=True) if a != b)
     at = next(k for k in range(len(a)) if a[k] != b[k])
-    what = "left" if rule == "level" and at == 1 else rule
+    what = {1: "room", 2: "left"}.get(at, rule) if rule == "level" else rule
     name = node.tree.pools[second.at].name
     return Reason("cpus-tree", (one.name, len(choices), what, name, abs(a[at]), abs(b[at]), beside))
 
@@ -416,6 +486,11 @@ def _full(node: Node, at: Pools, free: Sequence[int], ask: Ask, want: Want) -> s
         whole = given_up(node, at, free, best, want, 0)
         has += f", and {whole.bit_count()} of its CPUs are promised to nobody ({text(whole) or 'none'})"
     own = f", {want.full} CPU(s) of its own among these" if want.full else ""
+    if not ask.has and _flag(ask, "strict.topologyhints")[0] and choices_of(node, at, free, ask, want):
+        return (
+            f"its annotation strict.topologyhints lets it run only near what it uses, and no pool with "
+            f"{ask.request_m} milliCPU free lies near all of that; request less, or remove the annotation"
+        )
     return f"it requests {ask.request_m} milliCPU{own}, and no pool has that: {has}; request less, or end a container"
 
 
@@ -452,6 +527,7 @@ TOPOLOGY_AWARE = Policy(
     tree=_tree,
     faults=_faults,
     scheduling=_scheduling,
+    hints=lambda rules: tuple(HintKind) if rules.pod_resources else (HintKind.MOUNT, HintKind.DEVICE),
     memory=lambda ask: ask.memory_request or ask.memory_limit,
     needs=("policy.reserved",),
 )

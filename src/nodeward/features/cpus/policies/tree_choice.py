@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodeward.core.cpuset import CpuSet
+from nodeward.core.hints import Hint
 from nodeward.core.topology import Level, Machine
+from nodeward.features.cpus.near import score, usable
 from nodeward.features.cpus.picker import CpuPriority, pick, preferred
 from nodeward.features.cpus.pool_settings import TopologyAwareSettings
 from nodeward.features.cpus.pool_tree import Tree
+from nodeward.features.cpus.pools import own_of
 from nodeward.features.cpus.values import Ask, Pools
 
 ISOLATED = "isolated"
@@ -56,7 +59,12 @@ class Choice:
     at: int
 
 
-RULES = ("kind", "affinity", "level", "limit", "memory", "priority", "depth", "isolated", "members", "left", "order")
+Near = tuple[tuple[int, ...], tuple[int, ...], int]
+"""Of a choice's key, what is of `affinity`, `hints` and `room`."""
+RULES = (
+    *("kind", "affinity", "hints", "level", "limit", "memory", "room", "priority", "depth", "isolated", "members"),
+    *("left", "order"),
+)
 """What each part of a choice's key is."""
 
 
@@ -102,7 +110,8 @@ def given_up(node: Node, at: Pools, free: Sequence[int], i: int, want: Want, nea
 
 def choices_of(node: Node, at: Pools, free: Sequence[int], ask: Ask, want: Want) -> list[Choice]:
     """The pools that have room, the best first."""
-    kin = _kin(node, at, ask)
+    kin, full_zones = _kin(node, at, ask), _without_room(node, at, ask)
+    hints = usable(node.machine, ask.hints)
     isolated = at.pools[ISOLATED].cpus if ISOLATED in at.pools else 0
     found = list[Choice]()
     for i, one in enumerate(node.tree.pools):
@@ -111,12 +120,13 @@ def choices_of(node: Node, at: Pools, free: Sequence[int], ask: Ask, want: Want)
         rest = free[i] - want.part_m - (0 if spare else 1000 * want.full)
         if rest < 0 or (want.must and not spare) or (not want.full and not want.part_m and rest < 1):
             continue
-        found.append(Choice(_key(node, at, i, want, free[i], rest, alone if spare else 0, kin), i))
+        near = (-kin[i],), _beside_hints(node, i, hints), full_zones[i]
+        found.append(Choice(_key(node, at, i, want, free[i], rest, alone if spare else 0, near), i))
     return sorted(found, key=lambda choice: choice.key)
 
 
 def _key(
-    node: Node, at: Pools, i: int, want: Want, free: int, rest: int, isolated: int, kin: Sequence[int]
+    node: Node, at: Pools, i: int, want: Want, free: int, rest: int, isolated: int, near: Near
 ) -> tuple[tuple[int, ...], ...]:
     """By `RULES`; the least is the best."""
     one = node.tree.pools[i]
@@ -124,10 +134,11 @@ def _key(
     alike = preferred(node.machine, want.priority)
     return (
         (int(want.isolated and want.full > 0 and not isolated),),
-        (-kin[i],),
-        _beside_level(one.level, want.level, free, i),
+        *near[:2],
+        _beside_level(one.level, want.level, (near[2], -free, i)),
         (int(want.limit_m > free),),
         (one.memory.bit_count(),),
+        (near[2],),
         (int(want.full > 0 and not isolated and (pool.cpus & alike).bit_count() < want.full),),
         (-one.depth,),
         (-isolated,),
@@ -137,20 +148,48 @@ def _key(
     )
 
 
-def _beside_level(level: Level, asked: Level | None, free: int, i: int) -> tuple[int, ...]:
+def _beside_hints(node: Node, i: int, hints: Sequence[Hint]) -> tuple[int, ...]:
+    """The nearest to the things that it uses; of several that are as near, the deepest, then the first."""
+    pool = node.tree.pools[i]
+    product, above = score(node.machine, pool, hints) if hints else (0, 0)
+    return (-product, -above, -pool.depth, i) if above else (0, 0, 0, 0)
+
+
+def _without_room(node: Node, at: Pools, ask: Ask) -> list[int]:
+    """By pool, 1 where its memory nodes have too little left for what the container requests."""
+    pools, size = node.tree.pools, {one.id: one.bytes for one in node.machine.memory}
+    bytes_ = ask.memory_request or ask.memory_limit
+    if not bytes_ or not node.rules.pin_memory:
+        return [0] * len(pools)
+    taken, found = own_of(at.grants), list[int]()
+    for one in pools:
+        has = sum(amount for number, amount in size.items() if one.memory >> number & 1)
+        used = sum(amount for zone, amount in taken.items() if not zone & ~one.memory)
+        found.append(int(bool(one.memory) and has - used < bytes_))
+    return found
+
+
+def _beside_level(level: Level, asked: Level | None, order: tuple[int, int, int]) -> tuple[int, ...]:
     """For a container that is to have a pool of a level: one at that level before one below it, and that before one
-    above; of several at the level the one with most free."""
+    above; of several at the level by this order: whose memory has room, where most is free."""
     if asked is None:
         return (0,)
     if level is asked:
-        return 0, -free, i
-    return 1 if level > asked else 2, 0, i
+        return 0, *order
+    return 1 if level > asked else 2, 0, 0, order[-1]
 
 
 def _kin(node: Node, at: Pools, ask: Ask) -> list[int]:
-    """By pool, how many containers of the same pod and namespace are near, as far as these are placed together."""
+    """By pool, how much those are near that it wants to be near to: by its own wishes, else of the same pod and
+    namespace, as far as these are placed together."""
     rules, tree = node.rules, node.tree
     own = [0] * len(tree.pools)
+    if ask.kin is not None:
+        for key, weight in ask.kin.items():
+            i = tree.at.get(at.grants[key].pool) if key in at.grants else None
+            if i is not None:
+                own[i] += weight
+        return [_near(tree, own, i) for i in range(len(own))]
     if not (rules.colocate_pods or rules.colocate_namespaces):
         return own
     pod = f"{ask.pod_uid}/"

@@ -41,6 +41,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "static-pools": "static_pools",
         "dynamic-pools": "dynamic_pools",
         "topology-aware": "topology_aware",
+        "podResources": "pod_resources",
     },
     "static": {"RelaxedIsolation": "relaxed_isolation", "relaxedIsolation": "relaxed_isolation", "Options": "options"},
     **{name: pools.spellings(kind) for name, kind in pools.SECTIONS.items()},
@@ -159,7 +160,7 @@ def schema() -> Tree:
         "reserved": amounts,
         "static": {"$ref": "#/$defs/StaticSettings"},
         **{name: {"$ref": f"#/$defs/{kind.__name__}"} for name, kind in pools.SECTIONS.items()},
-        "relaxed_isolation": on_off,
+        **dict.fromkeys(("relaxed_isolation", "pod_resources"), on_off),
         "options": options,
         "Rdt": {},
     }
@@ -203,13 +204,14 @@ def read(section: object, spelled: Spelled, faults: list[str]) -> PolicySettings
     lists = pools.read(StaticPoolsSettings, section.get("static_pools"), f"{SECTION}.static_pools", found)
     divided = pools.read(DynamicPoolsSettings, section.get("dynamic_pools"), f"{SECTION}.dynamic_pools", found)
     tree = pools.read(TopologyAwareSettings, section.get("topology_aware"), f"{SECTION}.topology_aware", found)
+    asks_kubelet = switch(section.get("pod_resources", False), f"{SECTION}.pod_resources", found)
     found += _of_reserved(reserved, balloons)
     if reserved.kind is AmountKind.NONE and not found and active != "none":
         found += _lacking(active)
     faults += [_as_written(fault, spelled) for fault in found[:MOST_FAULTS]]
     if len(found) > MOST_FAULTS:
         faults.append(f"{SECTION}: and {len(found) - MOST_FAULTS} faults more")
-    return PolicySettings(active, available, reserved, static, balloons, podpools, lists, divided, tree)
+    return PolicySettings(active, available, reserved, static, balloons, podpools, lists, divided, tree, asks_kubelet)
 
 
 def _as_written(fault: str, spelled: Spelled) -> str:

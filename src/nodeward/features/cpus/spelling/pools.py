@@ -23,6 +23,7 @@ from nodeward.core.workload import MOST, OWN, PREFIXES, Qos
 from nodeward.features.cpus.expression import KEYS, OPERATORS, keys_of, labels_named, pieces, references
 from nodeward.features.cpus.pool_settings import (
     DEFAULT,
+    POD_RESOURCE,
     RESERVED,
     BalloonsSettings,
     BalloonType,
@@ -120,9 +121,6 @@ REFUSED: Mapping[type, Mapping[str, str]] = {
     BalloonsSettings: {
         "availableResources": "stands beside the section, as policy.availableResources",
         "reservedResources": "stands beside the section, as policy.reservedResources",
-    },
-    BalloonType: {
-        "preferCloseToDevices": "which CPUs are close to a device is not read yet; leave it out",
     },
     TopologyAwareSettings: {
         "availableResources": "stands beside the section, as policy.availableResources",
@@ -250,6 +248,7 @@ def read(kind: type[T], section: object, where: str, faults: list[str]) -> T:
                 faults += _pattern_faults(found.reserved_pool_namespaces, f"{where}.reservedPoolNamespaces")
                 faults += _scheduling_faults(found.scheduling_classes, _chosen_classes(found), where)
                 faults += _class_choice_faults(found, where)
+                faults += _label_faults(found.affinity_labels, f"{where}.affinityLabels")
     return found if len(faults) == before else kind()
 
 
@@ -451,6 +450,23 @@ def _list_faults(pools: tuple[StaticPool, ...], where: str) -> Iterator[str]:
         taken |= found
 
 
+def _device_faults(devices: tuple[str, ...], where: str) -> Iterator[str]:
+    for i, one in enumerate(devices):
+        if one.startswith(POD_RESOURCE):
+            if not _PATTERN.fullmatch(one.removeprefix(POD_RESOURCE)) or one == POD_RESOURCE:
+                yield f"{where}[{i}]: {shown(one)} names no resources; write such as {POD_RESOURCE}vendor.com/*"
+        elif not one.startswith(("/sys/", "/dev/")) or ".." in one.split("/") or "\0" in one:
+            yield f"{where}[{i}]: {shown(one)} is no path below /sys or /dev, nor {POD_RESOURCE} before resources"
+
+
+def _label_faults(labels: tuple[str, ...], where: str) -> Iterator[str]:
+    for i, one in enumerate(labels):
+        if not _LABEL.fullmatch(f"{OWN}{one}"):
+            yield f"{where}[{i}]: {shown(one)} is no key of a label"
+    if len(labels) > MOST // len(PREFIXES):
+        yield f"{where}: has {len(labels)} labels, more than {MOST // len(PREFIXES)}; leave some out"
+
+
 def _balloon_faults(rules: BalloonsSettings, section: object, where: str) -> Iterator[str]:
     for i, one in enumerate(rules.preserve):
         yield from _expression_faults(one, f"{where}.preserve[{i}]")
@@ -462,6 +478,7 @@ def _balloon_faults(rules: BalloonsSettings, section: object, where: str) -> Ite
         types[kind.name] = kind
         yield from _limit_faults(kind, here)
         yield from _pattern_faults(kind.namespaces, f"{here}.namespaces")
+        yield from _device_faults(kind.prefer_close_to_devices, f"{here}.preferCloseToDevices")
         for j, one in enumerate(kind.match_expressions):
             yield from _expression_faults(one, f"{here}.matchExpressions[{j}]")
         try:

@@ -11,8 +11,14 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from nodeward.core.cpuset import of
 from nodeward.core.devices import Evidence, Judged, PodDevice, PodNuma, Told
 from nodeward.core.errors import NodewardError
+from nodeward.core.hints import Hint, HintKind
+from nodeward.core.modes import Mode
+from nodeward.core.text import printable_name
+from nodeward.core.topology import MOST_NODES
+from nodeward.core.workload import Sandbox
 from nodeward.features.podapi.devices import judged
 from nodeward.features.podapi.effects import cold_plug
 from nodeward.features.podapi.rows import Section
@@ -27,7 +33,7 @@ from nodeward.host.runner import Core
 
 if TYPE_CHECKING:
     from nodeward.contracts.podresources_pb2 import PodResources
-    from nodeward.neighbours.kubelet.cold_plug import Allocations
+    from nodeward.neighbours.kubelet.cold_plug import Allocations, Judge
     from nodeward.neighbours.kubelet.device_files import DeviceFiles
 
 log = logging.getLogger(__name__)
@@ -50,7 +56,7 @@ class PodDevices:
     def components(self, lane: Callable[[str], ThreadLane], note: Note) -> list[Component]:
         """What runs for it, where the settings want the socket or the Pod API."""
         settings = self._settings
-        if not settings.cold_plug.enabled and not settings.podapi.enabled:
+        if not settings.cold_plug.enabled and not settings.podapi.enabled and settings.cpus.mode is Mode.OFF:
             return []
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC's own log tells of each peer's end
         chosen: list[Component] = [("pod-devices", partial(self._hold, lane))]
@@ -69,6 +75,21 @@ class PodDevices:
                 )
             )
         return chosen
+
+    async def hints(self, home: Sandbox, container: str) -> list[Hint]:
+        """The memory nodes of what kubelet has given a container that is being created. NodewardError says why that is
+        not known, also where kubelet's checkpoint names another pod's UID."""
+
+        def judge(_: str, __: str, told: Sequence[Told], evidence: Evidence) -> Judged:
+            return judged(told, home.pod_uid, evidence)
+
+        _, known = await self._allocations(judge).pod(home.namespace, home.name)
+        mine = (one for one in known.devices if one.container == container and one.numa)
+        return [
+            Hint(HintKind.POD_RESOURCE, nodes=of(node for node in one.numa if 0 <= node < MOST_NODES), resource=name)
+            for one in mine
+            for name in (printable_name(one.resource),)
+        ]
 
     async def sections(self, uid: str, namespace: str, name: str) -> Sections:
         """The sections `devices` and `numa` of the pod with this UID."""
@@ -116,12 +137,12 @@ class PodDevices:
                 found.setdefault((pod.namespace, pod.name), []).append((pod, known))
         return found, at
 
-    def _allocations(self) -> "Allocations":
+    def _allocations(self, judge: "Judge | None" = None) -> "Allocations":
         from nodeward.neighbours.kubelet.cold_plug import Allocations
         from nodeward.neighbours.sockets.grpc_unix import GrpcClient
 
         path = self._kubelet()
-        return Allocations(lambda: GrpcClient(path), self._look, self._judge)
+        return Allocations(lambda: GrpcClient(path), self._look, judge or self._judge)
 
     def _judge(self, namespace: str, name: str, told: Sequence[Told], evidence: Evidence) -> Judged:
         found = pod_named(self._core.state, namespace, name)

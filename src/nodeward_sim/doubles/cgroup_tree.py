@@ -96,6 +96,7 @@ class CgroupTree:
         self._controllers = tuple(name for name in _KNOWN if name in controllers)
         self._misc, self._version = misc, version
         self._cpus = CpusetController()
+        self._nodes: tuple[CpuSet, ...] = ()
         self._inodes = itertools.count(1)
         self.root = Cgroup(
             next(self._inodes),
@@ -140,9 +141,9 @@ class CgroupTree:
             cgroup.cpu if controller == "cpu" else None,
         )
 
-    def set_cpus(self, possible: CpuSet, offline: CpuSet) -> None:
-        """The machine's CPUs, and those of them that are offline."""
-        self._cpus.possible, self._cpus.online = possible, possible & ~offline
+    def set_cpus(self, possible: CpuSet, offline: CpuSet, nodes: tuple[CpuSet, ...] = ()) -> None:
+        """The machine's CPUs, those of them that are offline, and those of each NUMA node."""
+        self._cpus.possible, self._cpus.online, self._nodes = possible, possible & ~offline, nodes
 
     def files_in(self, cgroup: Cgroup) -> tuple[str, ...]:
         """Names of the files that this cgroup has now."""
@@ -153,7 +154,8 @@ class CgroupTree:
         cpus = () if cgroup.cpuset is None else (_EFFECTIVE,) if is_root else _CHILD_CPUSET
         if is_root:
             return (*_CORE_FILES, *cpus, *misc)
-        memory = () if cgroup.memory is None else memory_controller.FILES
+        numa = (memory_controller.NUMA_STAT,) if self._nodes else ()
+        memory = () if cgroup.memory is None else (*memory_controller.FILES, *numa)
         time = () if cgroup.cpu is None else cpu_controller.FILES
         return (*_CORE_FILES, "cgroup.events", *cpus, *misc, *memory, *time)
 
@@ -166,6 +168,8 @@ class CgroupTree:
             return self._misc.show(file.misc, file.name.removeprefix("misc."))
         if file.cpuset is not None:
             return self._cpus.show(file.cpuset, effective=file.name == _EFFECTIVE)
+        if file.memory is not None and file.name == memory_controller.NUMA_STAT:
+            return file.memory.by_node(len(self._nodes), self._memory_node(cgroup))
         if file.memory is not None:
             return file.memory.show(file.name)
         if file.cpu is not None:
@@ -291,6 +295,11 @@ class CgroupTree:
             if level.memory is not None:
                 return level.memory
         raise RefusalError(errno.EINVAL)
+
+    def _memory_node(self, cgroup: Cgroup) -> int:
+        """Where its memory is said to be: on the first node with CPUs of it. Nobody says where each page is."""
+        cpus = next((self._cpus.effective(one.cpuset) for one in cgroup.upwards() if one.cpuset is not None), 1)
+        return next((node for node, of_node in enumerate(self._nodes) if of_node & cpus), 0)
 
     def effective_cpu(self, cgroup: Cgroup) -> CpuState:
         """Where its time is counted, likewise."""

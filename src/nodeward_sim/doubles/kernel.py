@@ -336,7 +336,10 @@ class SimKernel:
             self._plain.unlink(path)
         self.lay(files)
         self._machine, self._sysfs = machine, files
-        self._tree.set_cpus(cpuset.of(cpu.id for cpu in cpus_of(machine)), machine.offline)
+        every = cpus_of(machine)
+        count = machine.sockets * machine.nodes
+        nodes = tuple(cpuset.of(cpu.id for cpu in every if cpu.node == node) for node in range(count))
+        self._tree.set_cpus(cpuset.of(cpu.id for cpu in every), machine.offline, nodes)
 
     @property
     def open_handles(self) -> int:

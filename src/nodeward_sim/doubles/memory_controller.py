@@ -15,6 +15,7 @@ from nodeward_sim.doubles.misc_controller import MAX, RefusalError
 
 PAGE: Final = 4096
 FILES: Final = ("memory.current", "memory.events", "memory.max")
+NUMA_STAT: Final = "memory.numa_stat"
 _EVENTS: Final = ("low", "high", "max", "oom", "oom_kill", "oom_group_kill")
 _AMOUNT: Final = re.compile(r"([0-9]*)([KMGT]?)", re.IGNORECASE)
 _UNITS: Final = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
@@ -65,6 +66,11 @@ class MemoryState:
             return "".join(f"{name} {count}\n" for name, count in self.events.items()).encode()
         amount = self.usage if file == "memory.current" else self.limit
         return f"{'max' if amount is None else amount}\n".encode()
+
+    def by_node(self, count: int, at: int) -> bytes:
+        """Content of NUMA_STAT on a machine of so many nodes, with all memory on the node `at`."""
+        nodes = " ".join(f"N{node}={self.usage if node == at else 0}" for node in range(count))
+        return f"anon {nodes}\nfile {' '.join(f'N{node}=0' for node in range(count))}\n".encode()
 
     def write_max(self, text: str) -> None:
         """One write(2) to memory.max: `max`, or bytes with or without a unit, rounded down to whole pages; no

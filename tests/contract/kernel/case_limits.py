@@ -3,6 +3,8 @@
 import errno
 from functools import partial
 
+from nodeward.host.hostfs import is_there
+from nodeward.neighbours.cgroups.memory_use import FILE, read_used
 from tests.contract.kernel.vocabulary import Case, KernelUnderTest, refused, text
 
 MIB = 1 << 20
@@ -99,6 +101,19 @@ def case_memory_counts_above_and_goes_with_its_process(k: KernelUnderTest) -> No
     assert held(k, a) >= 16 * MIB
     k.end_process(pid)
     assert held(k, a) < 4 * MIB
+
+
+def case_memory_is_counted_on_each_node(k: KernelUnderTest) -> None:
+    """By its lines all that the process took, and none twice. A kernel without NUMA has no such file."""
+    c = limited(k, "c")
+    k.new_process(c, 16 * MIB)
+    found = read_used(k.files, k.mount, {"c": c.removeprefix(k.mount), "gone": "/gone"})
+    if not is_there(k.files, f"{c}/{FILE}"):
+        assert found == {}
+        return
+    assert list(found) == ["c"]
+    assert sorted(found["c"]) == [0, 1]
+    assert 16 * MIB <= sum(found["c"].values()) <= held(k, c) + MIB
 
 
 def case_memory_above_a_limit_is_killed_for(k: KernelUnderTest) -> None:

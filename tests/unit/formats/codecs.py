@@ -32,6 +32,7 @@ from nodeward.features.cpus.settings import PolicySettings
 from nodeward.features.cpus.values import Change, Grant, Pool, Pools, Recorded
 from nodeward.features.limits import hook_file
 from nodeward.features.limits.settings import LimitsSettings
+from nodeward.neighbours.cgroups import memory_use
 from nodeward.neighbours.cri import door_frames, relay_line
 from nodeward.neighbours.cri.door_frames import Frame
 from nodeward.neighbours.cri.rows import CallRow, DoorRow
@@ -398,6 +399,7 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
         ),
         "topology-object": Codec(texts("topology-object", padding), _read_zones, ("kubernetes.owned",)),
         "misc-files": Codec(texts("misc-files", padding), _read_misc, ("formats.misc_files",)),
+        "memory-use": Codec(texts("memory-use", padding), whole(memory_use.parse), ("cgroups.memory_use",)),
         "cgroup-paths": Codec(texts("cgroup-paths", padding), _read_path, ("formats.cgroup_paths",)),
         "cgroup-mounts": Codec(_mounts(padding), _read_mounts, ("formats.cgroup_mounts",)),
         "oci": Codec(texts("oci", padding), _read_oci, ("hook.oci",)),

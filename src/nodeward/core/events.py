@@ -509,6 +509,14 @@ class CpusUsed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryUsed(Event):
+    """Bytes of memory that containers use on each NUMA node, of those where that has changed; empty where it is not
+    known any more."""
+
+    used: Mapping[ContainerId, Mapping[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
 class HandlersRead(Event):
     """The runtime handlers that start VMs, by the configurations on this node: at the start and when these change."""
 

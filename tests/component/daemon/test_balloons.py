@@ -20,6 +20,7 @@ from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, On
 from nodeward.features.settings import RecordSection, Settings
 from nodeward.programs.node import assemble
 from nodeward_sim.doubles.cpus import Plan
+from nodeward_sim.doubles.processes import Processes
 from nodeward_sim.doubles.runtime import SimContainer, SimCpu, SimPod
 from nodeward_sim.doubles.runtime_plugins import RuntimeRefusalError
 from tests.component.daemon.rig import ROOT, STATE, WITHIN_S, Rig, Trouble, changed, rig, until
@@ -250,6 +251,37 @@ async def test_a_name_that_a_runtime_gives_draws_nothing_on_a_terminal(tmp_path:
         told = json.dumps(await node.ask(), ensure_ascii=False)
         assert "web\\\\u001b[31m\\\\u000aAll is well" in told
         assert told.isprintable()
+
+
+async def test_nodeward_cpus_shows_what_is_in_use_on_a_node_beside_what_is_promised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "MEMORY_S", 0.1)
+    by_nodes = changed(policy=PolicySettings("topology-aware", reserved=CPU0))
+    line = [NODEWARD, "cpus", "--socket", str(tmp_path / "run" / "nodeward.sock")]
+
+    async def memory() -> list[str]:
+        run = subprocess.run
+        done = await asyncio.to_thread(run, line, capture_output=True, text=True, timeout=scaled(60), check=True)
+        return [row for row in done.stdout.splitlines() if row.startswith("memory of")]
+
+    async def until_shown(text: str) -> None:
+        async with asyncio.timeout(WITHIN_S):
+            while not any(text in row for row in await memory()):
+                pass
+
+    async with rig(tmp_path, change=by_nodes, machine=Plan(sockets=1, nodes=2, node_bytes=1 << 30)) as node:
+        cgroup = await exclusive(node, "a", 2)
+        (row,) = await memory()
+        assert row.endswith("promised, 1 container(s); in use: not known")
+        with node.files.lock:
+            for above in ("", "/kubepods", "/kubepods/poda"):
+                node.kernel.write(f"{ROOT}{above}/cgroup.subtree_control", b"+memory")
+            processes = Processes(node.kernel)
+            processes.take(processes.start(cgroup, ("app",)), 300 << 20)
+        await until_shown("; 300Mi in use by 1 container(s)")
+        node.files.trouble(Trouble(("read",), "memory.numa_stat", errno.EIO))
+        await until_shown("; in use: not known")
 
 
 RECORD = f"{STATE}/node.record"

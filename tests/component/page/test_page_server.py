@@ -470,7 +470,8 @@ def test_everything_that_is_known_is_drawn(browser: Browser, tmp_path: Path) -> 
     gone = replace(RICH, keys=(offered, counted), sandboxes=replace(SANDBOXES, rows=(vm,)), usage={"sgx_epc": 3 << 19})
     assert gone.cpus is not None
     inside = CpuPoolRow("node", "1", ("ns/web/app",), within="shared", free_m=500)
-    gone = replace(gone, cpus=replace(gone.cpus, pools=(*gone.cpus.pools, inside)))
+    pools, has = (*gone.cpus.pools, inside), {0: 16 << 30, 1: 16 << 30}
+    gone = replace(gone, cpus=replace(gone.cpus, pools=pools, memory=has, memory_used={0: 3 << 30}))
     with played(tmp_path / "nodeward.sock") as daemon, page_of(daemon.path) as port:
         daemon.show(replace(gone, capacity={"sgx_epc": 3 << 20}, free={"sgx_epc": 1 << 20}, elsewhere={"sgx_epc": 7}))
         with opened(browser, f"http://127.0.0.1:{port}/") as page:
@@ -486,6 +487,7 @@ def test_everything_that_is_known_is_drawn(browser: Browser, tmp_path: Path) -> 
             assert others == {"charged": 1, "granted": 1, "outside": 2, "withheld": 4, "free": 8}, "else by holder"
             cpus = page.get_by_role("region", name="CPUs")
             expect(cpus.get_by_role("button", name="CPU 2: exclusive, ns/web/app")).to_be_visible()
+            expect(cpus).to_contain_text("16Gi memory (3Gi in use)")
             expect(cpus).to_contain_text("pool shared: 0-1, 2 containers, lent 2")
             expect(cpus.locator('[data-depth="1"]')).to_have_text("pool node: 1, 1 container, 500 m free")
             expect(cpus.get_by_role("listitem").filter(has_text="ns/web/app: 2")).to_contain_text("A")

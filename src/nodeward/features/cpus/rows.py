@@ -112,6 +112,12 @@ class MemoryZoneRow:
     bytes: int
     promised: int
     containers: int
+    used: int | None = None
+    """What containers use of these nodes, whatever nodes they are held to; None where it is not known."""
+    users: int = 0
+    """How many do."""
+    unread: int = 0
+    """Containers whose use is not known, and not in `used`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +168,8 @@ class CpusView:
     """Bytes of memory of each NUMA node; 0 where the machine does not tell."""
     memory_zones: tuple[MemoryZoneRow, ...] = ()
     """What is promised of the nodes' memory, where a policy holds containers to some."""
+    memory_used: Mapping[int, int] = field(default_factory=dict)
+    """Bytes that containers use of each NUMA node, where there are zones; empty where it is not known."""
     in_force: bool = True
     """False where the settings at the start do not fit the machine: then nothing is pinned."""
 

@@ -63,6 +63,8 @@ class Cpus:
     """Why the last write failed, until one succeeds."""
     memory_misses: Mapping[ContainerId, str] = field(default_factory=dict)
     """The same for memory nodes."""
+    memory_used: Mapping[ContainerId, Mapping[int, int]] = field(default_factory=dict)
+    """Bytes in use on each NUMA node, of the containers for which that was read last, to a few percent."""
     drifts: int = 0
     """How often somebody else had changed a set, ever; each time it was put right."""
     late: int = 0

@@ -90,6 +90,12 @@ def divides_by_use(cpus: Cpus) -> bool:
     return bool(cpus.held) and policy_of(cpus.rules.active).rebalance is not None
 
 
+def counts_memory(state: State) -> bool:
+    """Whether memory is counted by nodes: a policy holds some container to a few of several."""
+    is_off = state.settings.cpus.mode is Mode.OFF
+    return not is_off and any(grant.zone for grant in state.cpus.pools.grants.values())
+
+
 def is_unfit(cpus: Cpus) -> bool:
     """Whether nothing is pinned since the settings at the start do not fit the machine."""
     return bool(cpus.refused) and not cpus.in_force
@@ -346,6 +352,7 @@ def _pruned(state: State) -> tuple[State, Decision]:
         pools=pools,
         misses=without(cpus.misses, gone),
         memory_misses=without(cpus.memory_misses, gone),
+        memory_used=without(cpus.memory_used, gone),
         unplaced=without(cpus.unplaced, [key for key in cpus.unplaced if key not in live]),
         cold=without(cpus.cold, ended),
     )
@@ -618,6 +625,12 @@ def _used(state: State, event: ev.CpusUsed) -> tuple[Cpus, Decision]:
     return after, Decision(goals=_goals(replace(state, cpus=after), cpus.pools))
 
 
+def _memory_used(state: State, event: ev.MemoryUsed) -> tuple[Cpus, Decision]:
+    cpus = state.cpus
+    now = beside(cpus.memory_used, event.used)
+    return replace(cpus, memory_used={one: used for one in cpus.held if (used := now.get(one))}), NOTHING
+
+
 def _late(state: State, event: ev.StartLate) -> Reason:
     held = state.cpus.held.get(event.container_id)
     paths = [other.path for one in event.others if (other := state.cpus.held.get(one)) is not None]
@@ -734,6 +747,7 @@ _WITH_A_POLICY: Mapping[type[ev.Event], Hear[State]] = {
     ev.Missed: _outcome,
     ev.CpusetsRead: _read,
     ev.CpusUsed: _used,
+    ev.MemoryUsed: _memory_used,
     ev.StartLate: _started_late,
     ev.Abandoned: _abandoned,
     ev.SandboxStopped: _may_have_ended,

@@ -39,6 +39,7 @@ def cpus_view(state: State, now_ns: int, pace: Pace = at_once) -> CpusView | Non
         _holder(cpus, names[key], shown.get(grant.widened, ""), grant, held.get(key), now_ns, settings.mode)
         for key, grant in pace(cpus.pools.grants.items(), ROWS_AT_ONCE)
     ]
+    zones = tuple(_memory_zones(cpus.machine, cpus))
     rows += [
         CpuHolderRow(*names[key], "unplaced", _id(held.get(key)), state="unplaced", why=why)
         for key, why in cpus.unplaced.items()
@@ -58,7 +59,8 @@ def cpus_view(state: State, now_ns: int, pace: Pace = at_once) -> CpusView | Non
         late=cpus.late,
         notes=tuple(_notes(cpus, cpus.machine)),
         memory={node.id: node.bytes for node in cpus.machine.memory},
-        memory_zones=tuple(_memory_zones(cpus.machine, cpus.pools)),
+        memory_zones=zones,
+        memory_used=_memory_used(cpus.machine, cpus) if zones else {},
         in_force=not is_unfit(cpus),
     )
 
@@ -73,11 +75,21 @@ def _pool_rows(ground: Ground, at: Pools, names: Mapping[str, str]) -> Iterator[
         yield CpuPoolRow(name, cpuset.text(pool.cpus), members, cpuset.text(pool.lent), within, free_m)
 
 
-def _memory_zones(machine: Machine, at: Pools) -> Iterator[MemoryZoneRow]:
-    for zone, bytes_ in sorted(promised(at.grants).items(), key=lambda one: (one[0].bit_count(), one[0])):
+def _memory_zones(machine: Machine, cpus: Cpus) -> Iterator[MemoryZoneRow]:
+    grants = cpus.pools.grants
+    known = [cpus.memory_used[one] for one in cpus.held if one in cpus.memory_used]
+    for zone, bytes_ in sorted(promised(grants).items(), key=lambda one: (one[0].bit_count(), one[0])):
         has = sum(node.bytes for node in machine.memory if zone >> node.id & 1)
-        inside = sum(bool(grant.zone) and not grant.zone & ~zone for grant in at.grants.values())
-        yield MemoryZoneRow(cpuset.text(zone), has, bytes_, inside)
+        inside = sum(bool(grant.zone) and not grant.zone & ~zone for grant in grants.values())
+        uses = [sum(size for node, size in used.items() if zone >> node & 1) for used in known]
+        used = sum(uses) if known else None
+        users, unread = sum(map(bool, uses)), len(cpus.held) - len(known)
+        yield MemoryZoneRow(cpuset.text(zone), has, bytes_, inside, used, users, unread)
+
+
+def _memory_used(machine: Machine, cpus: Cpus) -> Mapping[int, int]:
+    known = [cpus.memory_used[one] for one in cpus.held if one in cpus.memory_used]
+    return {node.id: sum(used.get(node.id, 0) for used in known) for node in machine.memory} if known else {}
 
 
 def _notes(cpus: Cpus, machine: Machine) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """What CPUs need of the daemon: who writes cpusets, who reads topology and use, who finds drift."""
 
-from nodeward.features.cpus.effects.watch import watch_drift, watch_topology, watch_use
+from nodeward.features.cpus.effects.watch import watch_drift, watch_memory, watch_topology, watch_use
 from nodeward.features.wiring import Component, Node, Wired, Wiring
 from nodeward.neighbours.cgroups import cpusets
 
@@ -13,6 +13,10 @@ def _components(node: Node) -> Wired:
             lambda: watch_drift(node.files, node.settings.cgroups.root, node.lanes.cgroup, node.core, node.clock),
         ),
         ("use", lambda: watch_use(node.files, node.lanes.disk, node.core, node.clock)),
+        (
+            "memory",
+            lambda: watch_memory(node.files, node.settings.cgroups.root, node.lanes.cgroup, node.core, node.clock),
+        ),
     )
     if not node.settings.kube.enabled:
         return Wired(parts)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from nodeward.core import cpuset
 from nodeward.core.quantity import size_text
 from nodeward.core.refusal import Reason
-from nodeward.features.cpus.rows import CpuHolderRow, CpuRow, CpusView
+from nodeward.features.cpus.rows import CpuHolderRow, CpuRow, CpusView, MemoryZoneRow
 
 RESERVED = "reserved"
 """The pool of this name is the one kept for the system."""
@@ -177,11 +177,18 @@ def _legend(view: CpusView, signs: Mapping[str, str]) -> Iterator[str]:
         yield f"{indent}pool {pool.name}: {pool.cpus or 'no CPUs'}{lent}{free}, {len(pool.members)} container(s)"
     for zone in view.memory_zones:
         size = f"{size_text(zone.promised)} of {size_text(zone.bytes)} promised"
-        yield f"memory of node(s) {zone.nodes}: {size}, {zone.containers} container(s)"
+        yield f"memory of node(s) {zone.nodes}: {size}, {zone.containers} container(s); {_in_use(zone)}"
     if economy := cpuset.text(cpuset.of(row.cpu for row in view.cpus if row.efficient)):
         yield f"made for economy: {economy}"
     yield from view.faults
     yield from troubles(view)
+
+
+def _in_use(zone: MemoryZoneRow) -> str:
+    if zone.used is None:
+        return "in use: not known"
+    unread = f", {zone.unread} not known" if zone.unread else ""
+    return f"{size_text(zone.used)} in use by {zone.users} container(s){unread}"
 
 
 Values = tuple[str | int, ...]

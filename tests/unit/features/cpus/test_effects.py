@@ -3,15 +3,18 @@
 import asyncio
 import errno
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from nodeward.core import events as ev
+from nodeward.core.decision import Decision
+from nodeward.core.topology import MemoryNode
 from nodeward.core.workload import Phase
 from nodeward.features.all import ENGINE
 from nodeward.features.cpus import recorded
@@ -28,13 +31,15 @@ from nodeward.host.bounded import BoundedCalls
 from nodeward.host.clock import SystemClock
 from nodeward.host.facts import FactsByKind
 from nodeward.host.hostfs import OsFiles
-from nodeward.host.lanes import ThreadLane
+from nodeward.host.lanes import Lane, ThreadLane
 from nodeward.host.runner import Core
 from nodeward.host.slots import Slots
 from nodeward.host.undo import BOOT_ID
+from nodeward.neighbours.cgroups import memory_use
 from nodeward.neighbours.sysfs import use
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.lanes import InlineLane
+from tests.patience import scaled
 from tests.unit.features.build import ManualClock
 from tests.unit.features.cpus.build import RESERVED_ONE, home, machine, one
 from tests.unit.features.cpus.machines import W
@@ -253,15 +258,23 @@ SHOP = DynamicPoolsSettings(dynamic_pool_types=(DynamicPoolType("shop", ("shop",
 class Looks(ManualClock):
     """Before each look the test's own turn; after the last one the component ends."""
 
-    def __init__(self, kernel: SimKernel, *texts: bytes) -> None:
+    def __init__(self, *turns: Callable[[], object]) -> None:
         super().__init__()
-        self._kernel, self._texts = kernel, list(texts)
+        self._turns = list(turns)
 
     async def sleep(self, seconds: float) -> None:
         await super().sleep(seconds)
-        if not self._texts:
+        if not self._turns:
             raise asyncio.CancelledError
-        self._kernel.replace(use.STAT, self._texts.pop(0))
+        self._turns.pop(0)()
+
+
+async def played(lane: Lane, component: Coroutine[None, None, None]) -> None:
+    task = asyncio.create_task(component)
+    while not task.done():
+        if isinstance(lane, InlineLane):
+            lane.drain()
+        await asyncio.sleep(0)
 
 
 async def nothing(_: str) -> str:
@@ -285,8 +298,78 @@ async def test_a_pool_that_is_used_gets_the_rest_and_a_file_that_cannot_be_read_
     first = b"".join(b"cpu%d 0 0 0 0 0 0 0 0\n" % cpu for cpu in range(8))
     second = b"".join(b"cpu%d 500 0 0 500 0 0 0 0\n" % cpu for cpu in range(8))
 
-    task = asyncio.create_task(watch.watch_use(kernel, lane, core, Looks(kernel, b"x", first, b"x", second)))
-    while not task.done():
-        lane.drain()
-        await asyncio.sleep(0)
+    looks = Looks(*(partial(kernel.replace, use.STAT, text) for text in (b"x", first, b"x", second)))
+    await played(lane, watch.watch_use(kernel, lane, core, looks))
     assert sizes() == [0, 7]
+
+
+MIB = 1 << 20
+
+
+class GatedFiles(OsFiles):
+    """A reading waits while the gate is shut."""
+
+    __slots__ = ("gate", "reads")
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(str(folder))
+        self.gate, self.reads = threading.Event(), 0
+        self.gate.set()
+
+    def read(self, path: str, max_bytes: int, *, own: bool = False) -> bytes:
+        self.reads += 1
+        self.gate.wait(scaled(10.0))
+        return super().read(path, max_bytes, own=own)
+
+
+class MemoryLife:
+    """A machine of four memory nodes with the container `a`, and what is told of its memory on node 0, in MiB."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / f"cg{one('a').cgroups_path}" / memory_use.FILE
+        self.file.parent.mkdir(parents=True)
+        self.files, self.told = GatedFiles(folder), list[list[int]]()
+        state = State(settings=EngineSettings(policy=PolicySettings("topology-aware", reserved=RESERVED_ONE)))
+        slots = Slots(InlineLane(), {}, ManualClock())
+        self.core = Core(state, ENGINE, ManualClock(), slots, FactsByKind(), nothing, seen=self._note)
+        memory = tuple(MemoryNode(node.id, node.cpus, 1 << 30) for node in W.nodes)
+        self.core.tell(ev.TopologyRead(replace(W, memory=memory)))
+
+    def _note(self, event: ev.Event, decision: Decision, took_ns: int) -> None:
+        if isinstance(event, ev.MemoryUsed):
+            self.told.append([used.get(0, -1) // MIB for used in event.used.values()])
+
+    def comes(self) -> None:
+        made = one("a", 2).in_phase(Phase.RUNNING)
+        held = replace(made, cpu=replace(made.cpu, mems=1))
+        self.core.tell(ev.Listed((home("a"),), (held,), as_of=0))
+
+    def uses(self, mib: int) -> None:
+        self.file.write_text(f"anon N0={mib * MIB} N1=0\nfile N0=0 N1=0\n")
+
+    async def looks(self, lane: Lane, *turns: Callable[[], object]) -> None:
+        await played(lane, watch.watch_memory(self.files, "/cg", lane, self.core, Looks(*turns)))
+
+
+async def test_memory_in_use_is_told_when_it_has_changed_or_cannot_be_read_any_more(tmp_path: Path) -> None:
+    life = MemoryLife(tmp_path)
+    sizes = (partial(life.uses, mib) for mib in (500, 505, 520))
+    damaged = partial(life.file.write_text, "anon N0=1")
+    await life.looks(InlineLane(), life.comes, *sizes, damaged, damaged, life.file.unlink, partial(life.uses, 7))
+    assert life.told == [[500], [520], [-1], [7]]
+
+
+async def test_no_memory_is_read_while_nobody_is_held_to_nodes(tmp_path: Path) -> None:
+    life = MemoryLife(tmp_path)
+    await life.looks(InlineLane(), partial(life.uses, 1), lambda: None)
+    assert life.files.reads == 0
+
+
+async def test_while_a_reading_of_memory_hangs_none_is_known_and_none_is_begun(tmp_path: Path) -> None:
+    life, lane = MemoryLife(tmp_path), ThreadLane("cgroup", deadline_s=0.05)
+    life.comes()
+    await life.looks(lane, partial(life.uses, 5), life.files.gate.clear, lambda: None, lambda: None)
+    assert life.told == [[5], [-1]]
+    assert life.files.reads == 2
+    life.files.gate.set()
+    assert lane.close(scaled(10.0))

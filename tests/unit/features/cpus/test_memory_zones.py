@@ -1,6 +1,6 @@
 """Memory that is counted: which nodes a container may use, and who gets more nodes where one is full."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,7 +11,7 @@ from nodeward.core import events as ev
 from nodeward.core.cpuset import of, text
 from nodeward.core.decision import Decision
 from nodeward.core.topology import Machine, MemoryNode
-from nodeward.core.workload import Phase, Qos
+from nodeward.core.workload import ContainerId, Phase, Qos
 from nodeward.features.cpus.feature import CPUS
 from nodeward.features.cpus.memory_zones import counted, promised
 from nodeward.features.cpus.pool_settings import MemoryType, PoolLevel, TopologyAwareSettings
@@ -123,8 +123,8 @@ def test_one_node_or_none_is_not_counted() -> None:
     assert node.zones() == "a:any"
 
 
-def test_a_container_that_runs_gets_more_nodes_and_is_told_for_whom() -> None:
-    """Two nodes of 1 GiB; the one that runs is Burstable, and gives way to a Guaranteed one."""
+def two_nodes() -> Told:
+    """Of 1 GiB each."""
     small = replace(W, packages=W.nodes[:1] + W.nodes[1:2], online=W.nodes[0].cpus | W.nodes[1].cpus)
     of_two = replace(small, nodes=W.nodes[:2], dies=W.nodes[:2], l3=W.l3[:2], cores=W.cores[:8], l2=W.l2[:8])
     rules = PolicySettings(
@@ -132,7 +132,18 @@ def test_a_container_that_runs_gets_more_nodes_and_is_told_for_whom() -> None:
         reserved=Amount(AmountKind.CPUSET, 1),
         topology_aware=TopologyAwareSettings(unlimited_burstable=PoolLevel.NUMA),
     )
-    engine = build.told(rules, of=nodes(of_two, gib=1))
+    return build.told(rules, of=nodes(of_two, gib=1))
+
+
+def memory_lines(engine: Told) -> list[str]:
+    view = cpus_view(engine.state, 0)
+    assert view is not None
+    return [line for line in drawing(view, 100) if line.startswith("memory")]
+
+
+def test_a_container_that_runs_gets_more_nodes_and_is_told_for_whom() -> None:
+    """The one that runs is Burstable, and gives way to a Guaranteed one."""
+    engine = two_nodes()
     paths = dict[str, str]()
 
     def comes(pod: str, cpus: int, mib: int, qos: str = "") -> Decision:
@@ -153,12 +164,48 @@ def test_a_container_that_runs_gets_more_nodes_and_is_told_for_whom() -> None:
     assert view is not None
     (row,) = (row for row in view.holders if row.pod == "web")
     assert row.memory_for == "shop/db/app"
-    lines = [line for line in drawing(view, 100) if line.startswith("memory")]
-    assert lines == [
-        "memory of node(s) 0: 700Mi of 1Gi promised, 1 container(s)",
-        "memory of node(s) 1: 600Mi of 1Gi promised, 1 container(s)",
-        "memory of node(s) 0-1: 2000Mi of 2Gi promised, 3 container(s)",
+    assert memory_lines(engine) == [
+        "memory of node(s) 0: 700Mi of 1Gi promised, 1 container(s); in use: not known",
+        "memory of node(s) 1: 600Mi of 1Gi promised, 1 container(s); in use: not known",
+        "memory of node(s) 0-1: 2000Mi of 2Gi promised, 3 container(s); in use: not known",
     ]
+
+
+def in_use(**containers: Mapping[int, int]) -> ev.MemoryUsed:
+    """By pod, MiB on each node."""
+    used = {name: {node: mib << 20 for node, mib in of.items()} for name, of in containers.items()}
+    return ev.MemoryUsed({ContainerId(f"{name}-0"): of for name, of in used.items()})
+
+
+def test_what_is_in_use_on_a_node_is_shown_beside_what_is_promised() -> None:
+    engine = two_nodes()
+    build.create(engine, "db", 4)
+    build.create(engine, "web", qos="burstable")
+    engine(in_use(db={0: 0, 1: 512}, nobody={1: 99}))
+    assert [line.partition("; ")[2] for line in memory_lines(engine)] == [
+        "0 in use by 0 container(s), 1 not known",
+        "512Mi in use by 1 container(s), 1 not known",
+    ]
+    engine(in_use(web={0: 32, 1: 8}))
+    assert memory_lines(engine) == [
+        "memory of node(s) 0: 0 of 1Gi promised, 1 container(s); 32Mi in use by 1 container(s)",
+        "memory of node(s) 1: 0 of 1Gi promised, 1 container(s); 520Mi in use by 2 container(s)",
+    ]
+    view = cpus_view(engine.state, 0)
+    assert view is not None
+    assert view.memory_used == {0: 32 << 20, 1: 520 << 20}
+
+
+def test_what_a_container_used_is_forgotten_once_it_cannot_be_read_or_ends() -> None:
+    engine = two_nodes()
+    for pod in ("db", "web"):
+        build.create(engine, pod, 1)
+    engine(in_use(db={0: 1}, web={0: 2}))
+    engine(in_use(web={}))
+    assert list(engine.state.cpus.memory_used) == ["db-0"]
+    build.stop(engine, "db", 1)
+    build.end(engine, "db")
+    assert engine.state.cpus.memory_used == {}
 
 
 COLD = "cold-start.resource-policy.nri.io"

@@ -1,23 +1,25 @@
-"""Reads the machine's CPUs, the kernel's cpusets and the use of CPUs, again and again."""
+"""Reads the machine's CPUs, the kernel's cpusets and the use of CPUs and memory nodes, again and again."""
 
 import logging
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import islice
 
 from nodeward.core.cpuset import CpuSet
 from nodeward.core.errors import WireError
-from nodeward.core.events import CpusetsRead, CpusUsed, TopologyRead
+from nodeward.core.events import CpusetsRead, CpusUsed, MemoryUsed, TopologyRead
 from nodeward.core.ports import ReadSets
+from nodeward.core.workload import ContainerId
 from nodeward.features.cpus.effects.start_barrier import pins
 from nodeward.features.cpus.place import wanted
 from nodeward.features.cpus.pool_settings import devices_named
-from nodeward.features.cpus.step import divides_by_use, latest
+from nodeward.features.cpus.step import counts_memory, divides_by_use, latest
 from nodeward.features.root import State
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
 from nodeward.host.lanes import GivenUpError, Lane, done_on
 from nodeward.host.runner import Core
-from nodeward.neighbours.cgroups import cpusets
+from nodeward.neighbours.cgroups import cpusets, memory_use
 from nodeward.neighbours.sysfs import topology, use
 
 log = logging.getLogger(__name__)
@@ -25,6 +27,12 @@ TOPOLOGY_S = 10.0
 """How often it is looked whether CPUs have come or gone; each second, whether the settings name other devices."""
 USE_S = 10.0
 """Over so long the use of CPUs is measured, where a policy divides them by it."""
+MEMORY_S = 10.0
+"""How often the memory that containers use on each node is read, where a policy counts it."""
+LEAST_BYTES = 1 << 20
+"""A change is told if it is larger than this and than a 64th: a container's use is never quite the same."""
+MOST_TOLD = 128
+"""Containers in one event."""
 DRIFT_S = 2.0
 """How often the kernel's sets are compared with the wanted ones."""
 
@@ -119,3 +127,38 @@ async def watch_use(files: HostFiles, lane: Lane, core: Core[State], clock: Cloc
         before = now
         if used:
             core.tell(CpusUsed(used))
+
+
+async def watch_memory(files: HostFiles, root: str, lane: Lane, core: Core[State], clock: Clock) -> None:
+    """Reports the memory that containers use on each node, while a policy holds some to a few. While a reading hangs
+    nothing is known, and none is begun."""
+    is_reading = False
+
+    def read(paths: Mapping[ContainerId, str]) -> Mapping[ContainerId, Mapping[int, int]]:
+        nonlocal is_reading
+        is_reading = True
+        try:
+            return memory_use.read_used(files, root, paths)
+        finally:
+            is_reading = False
+
+    while True:
+        await clock.sleep(MEMORY_S)
+        if is_reading or not counts_memory(core.state):
+            continue
+        held = core.state.cpus.held
+        found: Mapping[ContainerId, Mapping[int, int]] = {}
+        try:
+            found = await done_on(lane, "memory", partial(read, {one: of.path for one, of in held.items() if of.path}))
+        except (GivenUpError, OSError) as error:
+            log.warning("memory=unread error=%s so='what is in use is not known'", error)
+        known = core.state.cpus.memory_used
+        news = ((one, now) for one in held if _has_changed(known.get(one, {}), now := found.get(one, {})))
+        while part := dict(islice(news, MOST_TOLD)):
+            core.tell(MemoryUsed(part))
+
+
+def _has_changed(before: Mapping[int, int], now: Mapping[int, int]) -> bool:
+    return before.keys() != now.keys() or any(
+        abs(now[node] - size) > max(LEAST_BYTES, size >> 6) for node, size in before.items()
+    )

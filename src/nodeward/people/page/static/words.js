@@ -138,7 +138,9 @@ export function nodes(view, owners) {
     node.cores.set(row.core, [...(node.cores.get(row.core) ?? []), own]);
   }
   return [...found.values()].sort((one, two) => one.package - two.package || one.node - two.node).map((node) => {
-    const memory = view.memory[node.node] ? `, ${amount("sgx_epc", view.memory[node.node])} memory` : "";
+    const used = view.memory_used?.[node.node];
+    const inUse = used === undefined ? "" : ` (${amount("sgx_epc", used)} in use)`;
+    const memory = view.memory[node.node] ? `, ${amount("sgx_epc", view.memory[node.node])} memory${inUse}` : "";
     return { ...node, heading: `Socket ${node.package}, NUMA node ${node.node}: ${node.count} CPUs${memory}`, cores: [...node.cores.values()] };
   });
 }

@@ -45,7 +45,8 @@ PARTS = {
 SWITCHES = (
     *(f"features.{name}=enforce" for name in ("limits", "cpus", "keys", "keyClaims", "epcClaims", "quotes")),
     *(f"features.{name}=enforce" for name in ("sandboxes", "sizing", "gate")),
-    *(f"features.{name}=true" for name in ("podApi", "policyObjects", "podResources", "topologyObjects")),
+    *(f"features.{name}=true" for name in ("podApi", "policyObjects", "podResources")),
+    *(f"features.{name}=true" for name in ("topologyObjects", "kubevirtLabel")),
     *("features.devices=plugin", "node.quotesGroup=77"),
     *(f"{name}=true" for name in ("node.hostNetwork", "policies.enabled", "policies.kata", "agent.enabled")),
     *(f"webhook.{name}=true" for name in ("enabled", "intelResources", "noderesources")),
@@ -263,6 +264,7 @@ def test_every_switch_makes_settings_that_the_daemon_accepts(helm: Helm) -> None
     whole = load.from_tree(settings_in(made["ConfigMap", "nw/nodeward-node"]), {}, flags)
     assert modes(whole) == {Mode.ENFORCE}
     assert (whole.podapi.enabled, whole.policy_objects.enabled, whole.topology_objects.enabled) == (True, True, True)
+    assert whole.cpus.kubevirt_label
     assert (whole.limits.devices.value, whole.keys.kinds["tdx"].attestation.value) == ("plugin", "enforce")
     assert whole.keys.kinds["tdx"].resources, "the rest of the table is as shipped"
 
@@ -274,6 +276,7 @@ def test_the_mode_of_the_chart_caps_every_feature(helm: Helm, mode: str, most: M
     whole = load.from_tree(settings_in(made["ConfigMap", "nw/nodeward-node"]), {})
     assert modes(whole) == {most}
     assert (whole.limits.devices.value, whole.topology_objects.enabled) == ("off", False)
+    assert not whole.cpus.kubevirt_label
     assert made.keys() == helm.rendered(*SWITCHES).keys(), "the rights stay, to take back what was written"
 
 

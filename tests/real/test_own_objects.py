@@ -9,7 +9,7 @@ from tests.rigs.cluster import JSON, define, make, manifests, part, pod_on, refu
 
 FILES = (
     *("namespace.yaml", "rbac.yaml", "nfd.yaml", "topology-objects.yaml", "claims.yaml", "own-objects.yaml"),
-    "node-epc.yaml",
+    *("node-epc.yaml", "kubevirt-label.yaml"),
 )
 ACCOUNT = "nodeward/nodeward-node"
 LABEL = "nfd.node.kubernetes.io/node-name"
@@ -79,6 +79,11 @@ def capacity(resource: str) -> Record:
     return {"status": {"capacity": of, "allocatable": of}}
 
 
+def labels(*names: str) -> Record:
+    of: Record = dict.fromkeys(names, "true")
+    return {"metadata": {"labels": of}}
+
+
 def test_a_daemon_changes_objects_of_its_own_node_only() -> None:
     with running_cluster("node-1", "node-2") as cluster:
         client = cluster.client
@@ -107,7 +112,14 @@ def test_a_daemon_changes_objects_of_its_own_node_only() -> None:
         others: list[Record] = [{"metadata": {name: value}} for name, value in METADATA.items()]
         for other in (capacity("cpu"), capacity("example.com/key"), *statuses, *others):
             assert "changes sgx.intel.com/epc of a node only" in said(first, "PATCH", status, other), other
-        assert said(first, "PATCH", "/api/v1/nodes/node-1", {"spec": {"unschedulable": True}}).startswith("403 ")
+
+        node, label = "/api/v1/nodes/node-1", labels("cpumanager", "kubevirt.io/cpumanager")
+        assert [said(user, "PATCH", node, label) for user in (client, first, unbound)] == ["", "", ""]
+        why = said(second, "PATCH", node, label)
+        assert "changes the label of its own node only, not of 'node-1'" in why
+        spec: Record = {"spec": {"unschedulable": True}}
+        for other in (labels("cpumanager", "a"), *others, spec):
+            assert "changes the label cpumanager of a node only" in said(first, "PATCH", node, other), other
 
         everywhere: Record = {**part(slice_of("all", "node-1"), "spec"), "nodeName": None, "allNodes": True}
         why = said(first, "POST", SLICES, {**slice_of("all", "node-1"), "spec": everywhere})

@@ -15,6 +15,7 @@ _WOULD = {
     "nfd": "delete our NodeFeature object {} from the API server",
     "nrt": "delete our NodeResourceTopology object {} from the API server",
     "epc": "take sgx.intel.com/epc out of the status of the node {}",
+    "kubevirt": "take KubeVirt's label cpumanager off the node {}",
     "slice": "delete the ResourceSlice of {} from the API server",
 }
 
@@ -50,7 +51,7 @@ def command(config_path: str | None, yes: bool, only_keys: bool, socket: str | N
     from functools import partial
 
     from nodeward.features import by_claim
-    from nodeward.features.cpus.effects import topology_object
+    from nodeward.features.cpus.effects import kubevirt_label, topology_object
     from nodeward.features.keys.effects import nfd_object
     from nodeward.features.limits.effects import node_epc
     from nodeward.host import process
@@ -85,6 +86,7 @@ def command(config_path: str | None, yes: bool, only_keys: bool, socket: str | N
     try:
         removals = {
             "epc": node_epc.remove,
+            "kubevirt": kubevirt_label.remove,
             "nfd": nfd_object.remove,
             "nrt": topology_object.remove,
             "slice": by_claim.remove,

@@ -514,6 +514,8 @@ def _check(settings: Settings, faults: list[str]) -> None:
         )
     if settings.topology_objects.enabled and not settings.kube.enabled:
         faults.append("topology_objects.enabled: the object is in the API server: set kube.enabled to true")
+    if settings.cpus.kubevirt_label and not settings.kube.enabled:
+        faults.append("cpus.kubevirt_label: the node's labels are in the API server: set kube.enabled to true")
     if not _NAMESPACE.fullmatch(settings.policy_objects.namespace):
         faults.append(f"policy_objects.namespace: {settings.policy_objects.namespace!r} is no namespace's name")
     if settings.kube.url:

@@ -382,7 +382,7 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
         ),
         "kube-node": Codec(
             texts("kube-node", padding),
-            whole(lambda data: kube_node.on_node(data, "a/b")),
+            whole(lambda data: (kube_node.on_node(data, "a/b"), kube_node.labels_on_node(data, "a"))),
             ("formats.kube_node",),
         ),
         "kube-configmaps": Codec(

@@ -407,6 +407,11 @@ def test_devices_and_epc_need_whoever_gives_them(tmp_path: Path, limits: str, mo
         load(str(file), {})
 
 
+def test_the_label_of_kubevirt_needs_the_api_server() -> None:
+    with pytest.raises(SettingsError, match=r"cpus\.kubevirt_label: the node's labels are in the API server"):
+        from_tree({"cpus": {"kubevirt_label": True}, "kube": {"enabled": False}}, {})
+
+
 def test_who_gives_devices_changes_with_a_restart_only() -> None:
     running, wanted = from_tree({}, {}), from_tree({"limits": {"devices": "nri", "strict": True}}, {})
     live, late = merged(running, wanted)

@@ -11,7 +11,7 @@
 {{- $capped := dict -}}
 {{- range $name, $value := .features -}}
 {{- $word := include "nodeward.word" $value -}}
-{{- if or (and $.mode (eq $word "remove")) (and (has $name (list "devices" "nodeEpc" "topologyObjects")) (ne $most "enforce")) -}}{{- $word = "off" -}}{{- end -}}
+{{- if or (and $.mode (eq $word "remove")) (and (has $name (list "devices" "nodeEpc" "kubevirtLabel" "topologyObjects")) (ne $most "enforce")) -}}{{- $word = "off" -}}{{- end -}}
 {{- if lt (get $ranks $most) (get $ranks $word | default 0) -}}{{- $word = $most -}}{{- end -}}
 {{- $_ := set $capped $name $word -}}
 {{- end -}}
@@ -34,7 +34,7 @@
 {{- define "nodeward.settings" -}}
 {{- $settings := deepCopy .settings -}}
 {{- $paths := dict "limits" "limits.mode" "cpus" "cpus.mode" "keys" "keys.mode" "keyClaims" "keys.dra.mode" "epcClaims" "limits.dra.mode" -}}
-{{- $paths = merge $paths (dict "devices" "limits.devices" "nodeEpc" "limits.node_epc") -}}
+{{- $paths = merge $paths (dict "devices" "limits.devices" "nodeEpc" "limits.node_epc" "kubevirtLabel" "cpus.kubevirt_label") -}}
 {{- $paths = merge $paths (dict "sandboxes" "sandboxes.mode" "sizing" "sizing.mode" "gate" "gate.mode" "podApi" "podapi.enabled") -}}
 {{- $paths = merge $paths (dict "policyObjects" "policy_objects.enabled" "topologyObjects" "topology_objects.enabled") -}}
 {{- $paths = merge $paths (dict "podResources" "policy.pod_resources") -}}
@@ -110,6 +110,7 @@
 {{- if ne .switches.keys "off" -}}{{- $rights = append $rights "nfd" -}}{{- end -}}
 {{- if without (list .switches.keyClaims .switches.epcClaims) "off" -}}{{- $rights = concat $rights (list "claims" "device-classes") -}}{{- end -}}
 {{- if ne .switches.nodeEpc "off" -}}{{- $rights = append $rights "node-epc" -}}{{- end -}}
+{{- if ne .switches.kubevirtLabel "off" -}}{{- $rights = append $rights "kubevirt-label" -}}{{- end -}}
 {{- if ne .switches.policyObjects "off" -}}{{- $rights = append $rights "policy-objects" -}}{{- end -}}
 {{- if ne .switches.topologyObjects "off" -}}{{- $rights = append $rights "topology-objects" -}}{{- end -}}
 {{- toJson $rights -}}

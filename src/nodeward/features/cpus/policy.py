@@ -37,6 +37,8 @@ class Policy:
     """Without the container of this key; as before where it is not there."""
     rebalance: Callable[[Ground, Pools, Mapping[int, int]], Pools] | None = None
     """By the measured use of each CPU in thousandths, for policies that divide by use."""
+    dedicates: Callable[[PolicySettings], bool] = lambda _: False
+    """Whether a Guaranteed container that requests whole CPUs has them for itself."""
     keeps: bool = True
     """Whether a container's own CPUs stay its own until its pod ends, as kubelet does it; else until it ends."""
     keeps_pools: bool = False

@@ -152,3 +152,8 @@ class CpusSettings:
         "Memory nodes: `follow` the container's CPUs; `policy`: if the policy has `pinMemory: true`; `off`: left as "
         "they are.",
     )
+    kubevirt_label: bool = setting(
+        False,
+        '`true`: the node labels by which KubeVirt finds nodes for VMs with `dedicatedCpuPlacement` are `"true"` while '
+        "the policy gives such VMs exclusive CPUs, also after KubeVirt resets them.",
+    )

@@ -20,10 +20,10 @@ def _components(node: Node) -> Wired:
     )
     if not node.settings.kube.enabled:
         return Wired(parts)
-    from nodeward.features.cpus.effects import topology_object
+    from nodeward.features.cpus.effects import kubevirt_label, topology_object
 
     told = topology_object.wired(node)
-    return Wired((*parts, *told.components), told.withdraw)
+    return Wired((*parts, *told.components, *kubevirt_label.wired(node).components), told.withdraw)
 
 
 WIRING = Wiring(_components, lambda files, tree, _: cpusets.performers(files, tree.root))

@@ -1,4 +1,4 @@
-"""Parses a Node: one extended resource with its owner, and what is allocatable.
+"""Parses a Node: one extended resource with its owner, its labels, and what is allocatable.
 
 Who has changed a field last is in `metadata.managedFields`. Kubelet is whoever writes the heartbeat of the condition
 Ready, whatever it calls itself (k3s has its kubelet's say by the name of k3s). What is not said there of a resource, as
@@ -7,7 +7,7 @@ with an API server that keeps no such list, is said by nobody.
 Must not: do I/O, or judge.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from msgspec import DecodeError, Raw, Struct, field
@@ -36,8 +36,13 @@ class _Of(Struct, frozen=True):
     conditions: dict[str, dict[str, Raw]] = field(default_factory=dict, name="f:conditions")
 
 
+class _Labels(Struct, frozen=True):
+    labels: dict[str, Raw] = field(default_factory=dict, name="f:labels")
+
+
 class _Fields(Struct, frozen=True):
     status: _Of = field(default=_Of(), name="f:status")
+    metadata: _Labels = field(default=_Labels(), name="f:metadata")
 
 
 class _Entry(Struct, frozen=True):
@@ -49,6 +54,7 @@ class _Metadata(Struct, frozen=True):
     uid: str = ""
     version: str = field(default="", name="resourceVersion")
     annotations: dict[str, Raw] | None = None
+    labels: dict[str, str] | None = None
     managed: tuple[_Entry, ...] | None = field(default=None, name="managedFields")
 
 
@@ -85,11 +91,18 @@ def on_node(data: bytes, resource: str) -> OnNode:
         amount = whole_units(str(text))
     except QuantityError:
         amount = 1
-    entries = list(_entries(found.metadata))
+    entries = [(name, fields.status) for name, fields in _entries(found.metadata)]
     writers = [name for name, of in entries if f"f:{resource}" in of.capacity]
     kubelets = [name for name, of in entries if _BEAT in of.conditions.get(_READY, {})]
     others = [name for name in writers if name not in kubelets]
     return OnNode(amount, (others or writers or [""])[0], bool(writers) and not others)
+
+
+def labels_on_node(data: bytes, manager: str) -> tuple[Mapping[str, str], frozenset[str]]:
+    """The Node's labels, and which of them this field manager has written last."""
+    found = decode_bounded(NODE, data, "node", MAX_BYTES).metadata
+    written = [fields.metadata.labels for name, fields in _entries(found) if name == manager]
+    return found.labels or {}, frozenset(name.removeprefix("f:") for of in written for name in of)
 
 
 def version_of(data: bytes) -> str:
@@ -110,11 +123,11 @@ def _amount(text: str | int | None, units: Callable[[str], int]) -> int | None:
         return None
 
 
-def _entries(metadata: _Metadata) -> Iterator[tuple[str, _Of]]:
-    """Each who has written something of the status, with what; one that is not as the API server makes it says
+def _entries(metadata: _Metadata) -> Iterator[tuple[str, _Fields]]:
+    """Each who has written something of the Node, with what; one that is not as the API server makes it says
     nothing."""
     for entry in metadata.managed or ():
         try:
-            yield entry.manager, _FIELDS.decode(entry.fields).status
+            yield entry.manager, _FIELDS.decode(entry.fields)
         except (DecodeError, UnicodeDecodeError, RecursionError):
             continue

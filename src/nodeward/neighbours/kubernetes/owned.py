@@ -317,16 +317,17 @@ class Owned(Generic[W]):
         gap_s: float = 1.0,
         looked: Callable[[Found | None], None] = lambda _: None,
         writes: Callable[[W], None] = lambda _: None,
+        pause_s: float = LAST_PAUSE_S,
     ) -> None:
         """`wanted`: what it should say; ABSENT, and it is removed; None, and it stays as it is. `remember` puts it on
         the undo list; it may sleep. `note` hears whether the object is as it should be, and how it stands or why
         not; `looked` what it is at each look, and `writes` what is about to be sent: it may be there though no answer
-        comes."""
+        comes. `pause_s`: the longest wait before what somebody has taken back is put back."""
         self._client, self._wants, self._clock, self._note, self._gap_s = client, wanted, clock, note, gap_s
         self._remember, self._remembered, self._retired = remember, False, False
         self._looked, self._writes = looked, writes
         self._written: W | None = None
-        self._undone = Backoff(gap_s, LAST_PAUSE_S, random)
+        self._undone = Backoff(gap_s, pause_s, random)
         self._undone_ns: int | None = None
         self._others = self._failed = ""
 

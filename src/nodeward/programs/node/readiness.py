@@ -70,6 +70,8 @@ class Readiness:
             self._sources["topology-object"] = _Source(needed=False)
         if settings.limits.node_epc:
             self._sources["node-epc"] = _Source(needed=False)
+        if settings.cpus.kubevirt_label:
+            self._sources["kubevirt-label"] = _Source(needed=False)
         self._answers = self._listed = False
         self._runtime = self._fault = ""
         self._sampled_ns = 0

@@ -55,6 +55,7 @@ def _no_api(path: str) -> str:
 
 OBJECTS: Mapping[str, str] = {
     "epc": "sgx.intel.com/epc of the node",
+    "kubevirt": "the label cpumanager of the node",
     "nfd": "NodeFeature",
     "nrt": "NodeResourceTopology",
     "slice": "ResourceSlice",
@@ -80,7 +81,7 @@ def uninstall(
             try:
                 done.append(f"{OBJECTS[kind]} {path}: {removals.get(kind, _no_api)(path)}")
             except NodewardError as error:
-                by_hand = "" if kind == "epc" else "; delete it with kubectl"
+                by_hand = "" if kind in ("epc", "kubevirt") else "; delete it with kubectl"
                 failed.append(f"{OBJECTS[kind]} {path} cannot be deleted: {error}{by_hand}")
             continue
         if kind != "subtree" or change.old != "absent":

@@ -293,5 +293,6 @@ STATIC = Policy(
     _admit,
     _release,
     reserved=_reserved,
+    dedicates=lambda _: True,
     needs=("policy.reserved",),
 )

@@ -184,5 +184,6 @@ STATIC_PLUS = Policy(
     _begin,
     _admit,
     _release,
+    dedicates=lambda _: True,
     needs=("policy.reserved",),
 )

@@ -520,6 +520,7 @@ TOPOLOGY_AWARE = Policy(
     _begin,
     _admit,
     _release,
+    dedicates=lambda rules: rules.topology_aware.pin_cpu and not rules.topology_aware.prefer_shared_cpus,
     keeps=False,
     resume=_resume,
     guesses=False,

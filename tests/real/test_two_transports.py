@@ -48,7 +48,7 @@ PODS = 6
 KINDS = (("", 1), ("", 2), ("", 5), ("burstable", 0), ("besteffort", 0))
 """QoS class by the pod's cgroup, and whole CPUs of a Guaranteed one."""
 PLAN = Plan(sockets=1)
-POLICIES = ("static", "static-plus", "balloons", "dynamic-pools")
+POLICIES = ("static", "static-plus", "balloons", "dynamic-pools", "topology-aware")
 GUARANTEED = Expression("qosclass", "Equals", ("Guaranteed",))
 BALLOONS = BalloonsSettings(
     balloon_types=(

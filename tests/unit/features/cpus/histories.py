@@ -5,15 +5,17 @@ that tells late, and the journal of CPU grants in its own format. `python -m tes
 plays so many histories of every policy.
 """
 
+import json
 import random
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from nodeward.core import events as ev
-from nodeward.core.annotations import STATIC_POOL
+from nodeward.core.annotations import ANTI_AFFINITY, STATIC_POOL
 from nodeward.core.cpuset import ids, parse, text
 from nodeward.core.decision import Adjustment, Decision, Final
+from nodeward.core.hints import NO_HINTS, Hint, HintKind, Hints
 from nodeward.core.topology import Group, Machine, MemoryNode
 from nodeward.core.workload import (
     Container,
@@ -151,7 +153,7 @@ class Pod:
     @property
     def home(self) -> Sandbox:
         path = "/".join(part for part in ("/kubepods", self.qos, f"pod{self.name}") if part)
-        notes = {STATIC_POOL: "own", "intel.com/resources": _LIST, _ISOLATED: "1"} if self.namespace == "lab" else {}
+        notes = {STATIC_POOL: "own", "intel.com/resources": _LIST, _ISOLATED: "1"} if self.namespace == "lab" else _NEAR
         return Sandbox(SandboxId(f"s-{self.name}"), PodUid(self.name), self.namespace, self.name, notes, path)
 
     @property
@@ -180,6 +182,12 @@ class Pod:
 
 
 _ISOLATED = "prefer-isolated-cpus.resource-policy.nri.io"
+_APART = {"app": [{"scope": {"operator": "AlwaysTrue"}, "match": {"key": "qosclass", "operator": "Exists"}}]}
+_NEAR = {
+    ANTI_AFFINITY[0]: json.dumps(_APART),
+    "cold-start.resource-policy.nri.io": '{"duration":"1ms"}',
+    "pick-resources-by-hints.resource-policy.nri.io": "true",
+}
 _LIST = '{"containers":{"app":{"requests":{"cmk.intel.com/exclusive-cores":"1"}}}}'
 
 
@@ -291,7 +299,8 @@ class World:
         pod = Pod(name, qos, milli, self.choice_of_namespace())
         if self.choose.random() < 0.5:
             self.perform(self.engine(ev.PodSeen(pod.spec)))
-        decision = self.engine(ev.Creating(pod.home, pod.container, ask_id=self.engine.state.seq + 1))
+        hints = self.hints() if self.rules.active == "topology-aware" else NO_HINTS
+        decision = self.engine(ev.Creating(pod.home, pod.container, ask_id=self.engine.state.seq + 1, hints=hints))
         answer = decision.answer
         self.must(isinstance(answer, Final), "no answer")
         assert isinstance(answer, Final)
@@ -314,6 +323,11 @@ class World:
         if self.choose.random() < 0.5:
             self.perform(self.engine(ev.PodSeen(pod.spec)))
         self.write_down()
+
+    def hints(self) -> Hints:
+        """Two things at most that it uses, also at nodes that are not there."""
+        count = self.choose.choice((0, 0, 1, 2))
+        return Hints(tuple(Hint(HintKind.POD_RESOURCE, nodes=1 << self.choose.randrange(9)) for _ in range(count)))
 
     def choice_of_namespace(self) -> str:
         return self.choose.choice(NAMESPACES)
@@ -407,6 +421,8 @@ class World:
     def used(self) -> None:
         use = {cpu: self.choose.randrange(1000) for cpu in ids(self.of.online)}
         self.perform(self.engine(ev.CpusUsed(use)))
+        self.engine.at_ns += 10**7
+        self.perform(self.engine(ev.Tick()))
         self.write_down()
 
     def die(self, decision: Decision) -> None:

@@ -297,14 +297,23 @@ def test_the_tree_leaves_out_what_divides_nothing(one: Machine, expected: str) -
     assert told(0) == expected
 
 
+some_hints = st.lists(
+    st.builds(Hint, st.sampled_from(HintKind), cpus=st.integers(0, 255), nodes=st.sampled_from((0, 1, 2, 3, 1 << 9))),
+    max_size=3,
+)
 asks = st.builds(
-    ask,
-    st.sampled_from("abcdefgh"),
-    st.sampled_from((0, 100, 900, 1000, 1500, 2000, 2500, 5000)),
-    st.sampled_from(Qos),
-    st.sampled_from((0, 3000)),
-    st.sampled_from(({}, {f"unlimited-burstable.{N}": "numa"}, {f"require-isolated-cpus.{N}": "1"})),
-    namespace=st.sampled_from(("shop", "lab", "kube-system")),
+    lambda one, hints, kin: replace(one, hints=tuple(hints), kin=kin),
+    st.builds(
+        ask,
+        st.sampled_from("abcdefgh"),
+        st.sampled_from((0, 100, 900, 1000, 1500, 2000, 2500, 5000)),
+        st.sampled_from(Qos),
+        st.sampled_from((0, 3000)),
+        st.sampled_from(({}, {f"unlimited-burstable.{N}": "numa"}, {f"require-isolated-cpus.{N}": "1"})),
+        namespace=st.sampled_from(("shop", "lab", "kube-system")),
+    ),
+    some_hints,
+    st.none() | st.dictionaries(st.sampled_from([f"{name}/{name}" for name in "abcdefgh"]), st.integers(-5, 5)),
 )
 
 

@@ -4,7 +4,8 @@ Of `apply` alone:
 
 - Synchronize where no container has CPUs yet, and after a restart: each runs already on its balloon's CPUs;
 - a create in a balloon that has room, one in a balloon that grows, and how many cgroups each had written;
-- other settings: another type comes first, and every balloon is made anew.
+- other settings: another type comes first, and every balloon is made anew;
+- on eight NUMA nodes, a create of a container that uses four things.
 
 Then Synchronize and creates as a runtime sees them, by the rounds of `bench/cpus.py`. Idle CPUs are lent within a NUMA
 node, so that a balloon which grows changes the sets of those around it.
@@ -21,6 +22,7 @@ from bench import plugins
 from bench.measure import median, quantile
 from nodeward.core import events as ev
 from nodeward.core.decision import Decision
+from nodeward.core.hints import NO_HINTS, Hint, HintKind, Hints
 from nodeward.core.workload import Container, ContainerId, CpuRecord, Phase, PodUid, Sandbox, SandboxId
 from nodeward.features.all import apply
 from nodeward.features.cpus.place import wanted
@@ -34,6 +36,8 @@ from nodeward_sim.doubles.kernel import SimKernel
 
 PODS, ROUNDS, LIVES = 500, 5, 400
 PLAN = Plan(sockets=2, nodes=2, cores=16)
+EIGHT = Plan(sockets=2, nodes=4, cores=8)
+HINTS = Hints(tuple(Hint(HintKind.DEVICE, nodes=1 << node) for node in (1, 3, 5, 7)))
 SPACES = 10
 TYPES = tuple(
     BalloonType(f"t{i}", (f"n{i}",), max_cpus=8, share_idle_cpus_in_same=Within.NUMA, prefer_per_namespace_balloon=True)
@@ -93,10 +97,10 @@ def _one(home: Sandbox, milli: int, phase: Phase = Phase.RUNNING, cpus: int = 0)
     return Container(made, home.id, "app", phase, f"{home.cgroup_parent}/{made}", cpu=record)
 
 
-def _life(node: _Node, number: int, milli: int, what: str) -> None:
+def _life(node: _Node, number: int, milli: int, what: str, hints: Hints = NO_HINTS) -> None:
     home = _home(number)
     made = _one(home, milli, Phase.CREATING)
-    node.step(ev.Creating(home, made, ask_id=number), what)
+    node.step(ev.Creating(home, made, ask_id=number, hints=hints), what)
     node.step(ev.Created(home, made.in_phase(Phase.CREATED)))
     node.step(ev.Started(home, made.in_phase(Phase.RUNNING)))
     node.step(ev.Removed(home.id, made.id), f"end of {what}")
@@ -107,6 +111,7 @@ def run() -> None:
     for rules in (BALLOONS, TREE):
         _print_decisions(rules)
         _print_rounds(plugins.built("nriside-0.12"), rules.active)
+    _print_hints()
 
 
 def _print_decisions(rules: PolicySettings) -> None:
@@ -141,6 +146,21 @@ def _print_decisions(rules: PolicySettings) -> None:
         line = f"p50 {quantile(times, 0.5):6.2f}  p99 {quantile(times, 0.99):6.2f}"
         print(f"  create, {what:22}  {line}   aim 1.5 / 6   {median(writes):.0f} cgroups written")
     print(f"  other settings                  {median(settings):7.2f}   aim 250 with all around it")
+
+
+def _print_hints() -> None:
+    kernel = SimKernel({})
+    kernel.lay(sysfs(EIGHT))
+    node = _Node(TREE)
+    node.step(ev.TopologyRead(read(kernel)))
+    homes = [_home(i) for i in range(PODS)]
+    node.step(ev.Listed(tuple(homes), tuple(_one(home, 100) for home in homes), 1))
+    for i in range(LIVES):
+        _life(node, PODS + i, 100, "near", HINTS)
+    times = node.times["near"]
+    print(f"topology-aware, eight NUMA nodes, {PODS} containers, milliseconds of processor time")
+    line = f"p50 {quantile(times, 0.5):6.2f}  p99 {quantile(times, 0.99):6.2f}"
+    print(f"  create that uses four things    {line}   aim 5 (p99)")
 
 
 def _print_rounds(home: Path, active: str) -> None:

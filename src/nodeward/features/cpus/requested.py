@@ -200,6 +200,8 @@ class Scope(IntEnum):
 
 def scoped(annotations: Mapping[str, str], key: str, container: str) -> tuple[str, Scope] | None:
     """The value of `key` that holds for the container, and its scope; None where none is given."""
+    if not annotations:
+        return None
     places = ((f"{key}/container.{container}", Scope.CONTAINER), (f"{key}/pod", Scope.POD), (key, Scope.BARE))
     return next(((annotations[name], scope) for name, scope in places if name in annotations), None)
 

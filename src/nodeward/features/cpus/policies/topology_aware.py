@@ -49,6 +49,7 @@ from nodeward.features.cpus.policies.tree_choice import (
     Node,
     Want,
     choices_of,
+    fits,
     free_m,
     given_up,
 )
@@ -258,10 +259,10 @@ def _by_hints(
         return None
     near = [cpus_of(node.machine, one) for one in told]
     around = _union(near)
-    fits = [one for one in choices if not around & ~node.tree.pools[one.at].cpus]
-    if not fits:
+    wide = [one for one in choices if not around & ~node.tree.pools[one.at].cpus]
+    if not wide:
         return None
-    i = max((one.at for one in fits), key=lambda at: (node.tree.pools[at].depth, -at))
+    i = max((one.at for one in wide), key=lambda at: (node.tree.pools[at].depth, -at))
     given, own = given_up(node, at, free, i, want, around), 0
     each = want.full // len(told) if want.full % len(told) == 0 else 1
     for cpus, n in (*((cpus, each) for cpus in near), (~0, want.full - each * len(told))):
@@ -349,9 +350,9 @@ def _changed(node: Node, at: Pools, before: Grant, ask: Ask) -> Pools | Denied:
         return after
     others = left(freed, ask.key)
     free, known = free_m(node, others), node.tree.at.get(before.pool)
-    fits = [one.at for one in choices_of(node, others, free, ask, want)]
+    room = [one.at for one in choices_of(node, others, free, ask, want)]
     why = Reason("cpus-tree-resized", (before.request_m, ask.request_m))
-    for i in fits if known is None else (i for i in node.tree.paths[known] if i in fits):
+    for i in room if known is None else (i for i in node.tree.paths[known] if i in room):
         if after := _placed(node, others, freed, free, i, ask, want, why, before.own):
             return after
     return Denied(_full(node, others, free, ask, want))
@@ -450,7 +451,7 @@ def _resume(ground: Ground, at: Pools, asks: Sequence[Ask]) -> Pools:
             at = _in_reserved(node, at, ask, want) or at
             continue
         there, free = _there(node, at, ask, want), free_m(node, at)
-        if there is None or all(one.at != there for one in choices_of(node, at, free, ask, want)):
+        if there is None or not fits(node, at, free, there, want):
             continue
         stay, why = _stays(node, ask, want), Reason("cpus-tree-there")
         after = _placed(node, at, at, free, there, ask, want, why, stay)

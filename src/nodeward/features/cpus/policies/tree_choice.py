@@ -114,15 +114,28 @@ def choices_of(node: Node, at: Pools, free: Sequence[int], ask: Ask, want: Want)
     hints = usable(node.machine, ask.hints)
     isolated = at.pools[ISOLATED].cpus if ISOLATED in at.pools else 0
     found = list[Choice]()
-    for i, one in enumerate(node.tree.pools):
-        alone = (isolated & one.cpus).bit_count()
-        spare = want.isolated and want.full > 0 and alone >= want.full
-        rest = free[i] - want.part_m - (0 if spare else 1000 * want.full)
-        if rest < 0 or (want.must and not spare) or (not want.full and not want.part_m and rest < 1):
+    for i in range(len(node.tree.pools)):
+        rest, alone = _rest(node, free, isolated, i, want)
+        if rest < 0:
             continue
         near = (-kin[i],), _beside_hints(node, i, hints), full_zones[i]
-        found.append(Choice(_key(node, at, i, want, free[i], rest, alone if spare else 0, near), i))
+        found.append(Choice(_key(node, at, i, want, free[i], rest, alone, near), i))
     return sorted(found, key=lambda choice: choice.key)
+
+
+def fits(node: Node, at: Pools, free: Sequence[int], i: int, want: Want) -> bool:
+    """Whether the pool has room."""
+    return _rest(node, free, at.pools[ISOLATED].cpus if ISOLATED in at.pools else 0, i, want)[0] >= 0
+
+
+def _rest(node: Node, free: Sequence[int], isolated: CpuSet, i: int, want: Want) -> tuple[int, int]:
+    """What is left free of the pool with the container, below 0 where it has no room; and the isolated CPUs there, 0
+    where these do not suffice."""
+    alone = (isolated & node.tree.pools[i].cpus).bit_count()
+    spare = want.isolated and want.full > 0 and alone >= want.full
+    rest = free[i] - want.part_m - (0 if spare else 1000 * want.full)
+    is_short = (want.must and not spare) or (not want.full and not want.part_m and rest < 1)
+    return -1 if is_short else rest, alone if spare else 0
 
 
 def _key(

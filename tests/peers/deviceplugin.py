@@ -5,7 +5,7 @@ namespace. It notes what it is asked, and refuses what a test wants refused.
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,11 +20,16 @@ VERSION = "v1beta1"
 REGISTER = f"/{VERSION}.Registration/Register"
 ENDPOINT = "test-plugin.sock"
 CALL_TIMEOUT_S = scaled(30.0)
+_ANYWHERE: Mapping[str, int] = {}
 
 
 class DevicePlugin:
-    def __init__(self, ids: Sequence[str], *, starts: bool = False, likes: bool = False) -> None:
-        """`starts`: it wants to be asked before each start; `likes`: it has ids that it prefers, the last ones."""
+    def __init__(
+        self, ids: Sequence[str], *, starts: bool = False, likes: bool = False, numa: Mapping[str, int] = _ANYWHERE
+    ) -> None:
+        """`starts`: it wants to be asked before each start; `likes`: it has ids that it prefers, the last ones; `numa`:
+        the NUMA node of an id."""
+        self._numa = numa
         self._options = protocol.DevicePluginOptions(
             pre_start_required=starts, get_preferred_allocation_available=likes
         )
@@ -82,6 +87,9 @@ class DevicePlugin:
             if not (self._over or gone.is_set()):
                 words = {True: "Healthy", False: "Unhealthy"}
                 found = [protocol.Device(ID=one, health=words[healthy]) for one, healthy in said]
+                for device in found:
+                    if device.ID in self._numa:
+                        device.topology.nodes.add(ID=self._numa[device.ID])
                 yield protocol.ListAndWatchResponse(devices=found)
 
     def preferred(
@@ -168,7 +176,8 @@ def running_plugin(
     *,
     starts: bool = False,
     likes: bool = False,
+    numa: Mapping[str, int] = _ANYWHERE,
 ) -> Iterator[DevicePlugin]:
-    with serving_plugin(folder, DevicePlugin(ids, starts=starts, likes=likes), endpoint) as plugin:
+    with serving_plugin(folder, DevicePlugin(ids, starts=starts, likes=likes, numa=numa), endpoint) as plugin:
         assert register(folder, resource, endpoint) == ""
         yield plugin

@@ -31,12 +31,26 @@ class RegisterRequest(_message.Message):
     def __init__(self, version: _Optional[str] = ..., endpoint: _Optional[str] = ..., resource_name: _Optional[str] = ..., options: _Optional[_Union[DevicePluginOptions, _Mapping[str, object]]] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("ID", "health")
+    __slots__ = ("ID", "health", "topology")
     ID_FIELD_NUMBER: _ClassVar[int]
     HEALTH_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     ID: str
     health: str
-    def __init__(self, ID: _Optional[str] = ..., health: _Optional[str] = ...) -> None: ...
+    topology: TopologyInfo
+    def __init__(self, ID: _Optional[str] = ..., health: _Optional[str] = ..., topology: _Optional[_Union[TopologyInfo, _Mapping[str, object]]] = ...) -> None: ...
+
+class TopologyInfo(_message.Message):
+    __slots__ = ("nodes",)
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    nodes: _containers.RepeatedCompositeFieldContainer[NUMANode]
+    def __init__(self, nodes: _Optional[_Iterable[_Union[NUMANode, _Mapping[str, object]]]] = ...) -> None: ...
+
+class NUMANode(_message.Message):
+    __slots__ = ("ID",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ID: int
+    def __init__(self, ID: _Optional[int] = ...) -> None: ...
 
 class ListAndWatchResponse(_message.Message):
     __slots__ = ("devices",)

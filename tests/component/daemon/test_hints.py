@@ -33,7 +33,7 @@ SYSFS = {
     "/sys/devices/pci0000:00/0000:00:02.0/numa_node": "1",
     "/sys/devices/pci0000:00/0000:00:02.0/misc/vf/dev": "10:7",
     "/sys/devices/virtual/mem/null/dev": "1:3",
-    "/proc/1/mountinfo": "25 1 0:22 / / rw - tmpfs none rw\n26 25 8:1 / /data rw - ext4 /dev/sda1 rw\n",
+    "/proc/1/mountinfo": "25 1 8:1 / / rw - ext4 /dev/sda1 rw\n26 25 8:1 / /data rw - ext4 /dev/sda1 rw\n",
 }
 LINKS = {
     "/sys/dev/block/8:1": "/sys/devices/pci0000:80/0000:80:01.0/block/sda/sda1",
@@ -41,6 +41,7 @@ LINKS = {
     "/sys/dev/char/1:3": "/sys/devices/virtual/mem/null",
 }
 DISK = nri_pb2.Mount(destination="/data", source="/data/pv1", options=["rbind", "rw"])
+PROC = nri_pb2.Mount(destination="/proc", type="proc", source="proc")
 VF = nri_pb2.LinuxDevice(path="/dev/vf", type="c", major=10, minor=7)
 
 
@@ -99,7 +100,7 @@ async def begun(daemon: Rig, pod: str, uid: str = "", **notes: str) -> str:
     )
     asked = SimCpu(2 * 1024, 2 * 100_000, 100_000)
     container = await daemon.runtime.create_container(
-        sandbox, SimContainer("app", cpu=asked, devices=(VF,), mounts=(DISK,))
+        sandbox, SimContainer("app", cpu=asked, devices=(VF,), mounts=(DISK, PROC))
     )
     await daemon.runtime.start(container)
     return daemon.kernel.read(f"{ROOT}{daemon.runtime.cgroup(container)}/cpuset.cpus", 999).decode().strip()

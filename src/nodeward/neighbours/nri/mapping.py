@@ -195,7 +195,8 @@ def used(raw: nri_pb2.Container) -> list[Used]:
         for one in raw.linux.devices
         if (one.type, one.major, one.minor) not in read_only
     ]
-    found += (Used(HintKind.MOUNT, one.source, one.destination) for one in raw.mounts if "ro" not in one.options)
+    binds = (one for one in raw.mounts if one.source.startswith("/") and "ro" not in one.options)  # not proc, tmpfs
+    found += (Used(HintKind.MOUNT, one.source, one.destination) for one in binds)
     return found
 
 

@@ -9,8 +9,10 @@ import pytest
 
 from nodeward.contracts import cri_pb2 as cri
 from nodeward.core import cpuset
+from nodeward.core.hints import Hint
 from nodeward.core.workload import ContainerId
 from nodeward.features.cpus.effects import grants
+from nodeward.features.cpus.effects.hints import HintReader
 from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType, Expression
 from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, Driver, OnLate, PolicySettings
 from nodeward.features.settings import Settings
@@ -353,3 +355,31 @@ async def test_a_label_that_newer_settings_name_is_known_by_the_next_lists(node:
     assert pools == ["default[0]", "l[0]"]
     (known,) = node.core.state.pods.sandboxes.values()
     assert known.sandbox.labels == {"pod/labels/tier": "db"}
+
+
+async def test_a_container_is_placed_near_what_its_request_lets_it_write_to() -> None:
+    """A disk near node 2; another one, near node 1, is mounted read-only. A second create of the pod waits its turn."""
+    disks = {"8:1": ("sda", "8-11,24-27"), "8:16": ("sdb", "4-7,20-23")}
+    tree = PolicySettings("topology-aware", reserved=Amount(AmountKind.QUANTITY, milli=1000))
+    node = Relayed(Settings(cpus=CpusSettings(driver=Driver.RELAY), policy=tree), machine=Plan())
+    for number, (name, cpus) in disks.items():
+        node.kernel.lay({f"/sys/devices/{name}/local_cpulist": cpus})
+        node.kernel.link(f"/sys/dev/block/{number}", f"/sys/devices/{name}")
+    node.kernel.lay(
+        {"/proc/1/mountinfo": "1 0 8:1 / /data rw - ext4 /dev/sda1 rw\n2 0 8:16 / /ro rw - ext4 /dev/sdb rw\n"}
+    )
+
+    async def nothing(*_: object) -> list[Hint]:
+        return []
+
+    node.decider._read_hints = HintReader(lambda: node.core.state, node.kernel, node.lane, nothing)
+    verdicts = list[asyncio.Future[Verdict]]()
+    for name in ("c1", "c2"):
+        made = cri.CreateContainerRequest.FromString(request(name, "burstable", 0))
+        made.config.mounts.add(container_path="/data", host_path="/data/pv1")
+        made.config.mounts.add(container_path="/ro", host_path="/ro", readonly=True)
+        found = node.decider.decide(node.begin("CreateContainer"), made.SerializeToString(), SECOND_NS)
+        assert isinstance(found, Awaitable)
+        verdicts.append(asyncio.ensure_future(found))
+    await node.written()
+    assert [given(await verdict) for verdict in verdicts] == ["8-11,24-27"] * 2

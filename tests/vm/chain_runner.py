@@ -33,6 +33,7 @@ CHAINS: Final = {
     "limits": ("joined_node", "joined_limits"),
     "keys": ("joined_node", "joined_keys"),
     "chart": ("joined_node", "chart_cases"),
+    "cpu-claims": ("joined_node", "cpu_claim_cases"),
 }
 """By name: the module whose `running_node` gives the node to the chain's words, and the one with its CASES."""
 

@@ -25,13 +25,19 @@ _CONTROLLERS: Final = (
 )
 
 
-def joined(cases: Iterable[str], chain: str, *, deployments: bool = False) -> Callable[[str], None]:
-    """A test for each case. With `deployments` controllers, the scheduler and the webhook run here too, and there is
-    the image of `make image`; the API server knows no webhook before a case creates its configuration."""
-    return tests_of(cases, lambda: twice(chain, lambda: _played(chain, deployments=deployments)))
+def joined(
+    cases: Iterable[str], chain: str, *, deployments: bool = False, scheduled: bool = False, cpus: int = 1
+) -> Callable[[str], None]:
+    """A test for each case. With `scheduled` controllers and the scheduler run here too; with `deployments` the webhook
+    besides, and there is the image of `make image`; the API server knows no webhook before a case creates its
+    configuration."""
+    scheduled = scheduled or deployments
+    return tests_of(
+        cases, lambda: twice(chain, lambda: _played(chain, deployments=deployments, scheduled=scheduled, cpus=cpus))
+    )
 
 
-def _played(chain: str, *, deployments: bool) -> Held:
+def _played(chain: str, *, deployments: bool, scheduled: bool, cpus: int) -> Held:
     kernel = guest.needed()
     image = str(require_image()) if deployments else "-"  # an empty word would not arrive
     if deployments:
@@ -40,14 +46,15 @@ def _played(chain: str, *, deployments: bool) -> Held:
     require("kubernetes")
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="joined")))
-        server = running.enter_context(running_apiserver(folder, advertised=guest.HOST_ADDRESS, accounts=deployments))
+        server = running.enter_context(running_apiserver(folder, advertised=guest.HOST_ADDRESS, accounts=scheduled))
         admission = folder
-        if deployments:
+        if scheduled:
             running.enter_context(running_controllers(server, folder, _CONTROLLERS))
             running.enter_context(running_scheduler(server, folder))
+        if deployments:
             admission = running.enter_context(running_webhook(folder))
         port = urlsplit(server.base_url).port or 443
         url = f"https://{guest.HOST_ADDRESS}:{port}"
         known = (server.token, server.node_token, server.plain_token, "somebody")
         arguments = (chain, url, str(server.ca_file), *known, str(admission), image)
-        return once(kernel, arguments, guest.Machine(memory_mib=2048, reaches=(port,)))
+        return once(kernel, arguments, guest.Machine(memory_mib=2048, reaches=(port,), cpus=cpus))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NewType
 
+from nodeward.core.cpuset import CpuSet
 from nodeward.core.workload import PodUid
 
 ClaimUid = NewType("ClaimUid", str)
@@ -73,6 +74,8 @@ class Promised:
     pods: Mapping[PodUid, str] = field(default_factory=dict)
     extended: bool = False
     since_wall_ns: int = 0
+    cpus: CpuSet = 0
+    """The CPUs that are its own, where it has some."""
 
     @property
     def title(self) -> str:

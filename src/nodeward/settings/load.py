@@ -592,7 +592,13 @@ def _check_claims(settings: Settings, faults: list[str]) -> None:
     dra, epc = settings.keys.dra, settings.limits.dra
     if dra.share not in ("all", "none") and not (dra.share.isascii() and dra.share.isdecimal()):
         faults.append(f"keys.dra.share: {dra.share!r} is not all, none or a number of keys")
-    for where, mode, by_claim in (("keys", settings.keys.mode, dra), ("limits", settings.limits.mode, epc)):
+    cpu = settings.cpus.dra
+    sellers = (
+        ("keys", settings.keys.mode, dra),
+        ("limits", settings.limits.mode, epc),
+        ("cpus", settings.cpus.mode, cpu),
+    )
+    for where, mode, by_claim in sellers:
         name = by_claim.driver
         if len(name) > 63 or not DRIVER_NAME.fullmatch(name):
             faults.append(
@@ -602,8 +608,10 @@ def _check_claims(settings: Settings, faults: list[str]) -> None:
             faults.append(f"{where}.dra.mode: claims are in the API server: set kube.enabled to true")
         if by_claim.mode is Mode.ENFORCE and mode is not Mode.ENFORCE:
             faults.append(f"{where}.dra.mode: is enforce, and {where}.mode is {mode.value}: set that to enforce too")
-    if dra.driver == epc.driver:
-        faults.append(f"limits.dra.driver: {epc.driver!r} is keys.dra.driver too: each needs a name of its own")
+    if len(dict.fromkeys((dra.driver, epc.driver, cpu.driver))) < 3:
+        faults.append("keys.dra.driver, limits.dra.driver and cpus.dra.driver: each needs a name of its own")
+    if settings.policy.active == "claims" and cpu.mode is not Mode.ENFORCE and settings.cpus.mode is Mode.ENFORCE:
+        faults.append("policy.active: is claims, and cpus.dra.mode is not enforce: set that to enforce too")
     _check_devices(settings, faults)
     if settings.limits.node_epc and not settings.kube.enabled:
         faults.append("limits.node_epc: the node's status is in the API server: set kube.enabled to true")

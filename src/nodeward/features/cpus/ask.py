@@ -5,6 +5,7 @@ from dataclasses import replace
 from nodeward.core.cpuset import CpuSet
 from nodeward.core.workload import Container, CpuRecord, PodSpec, Qos, Sandbox
 from nodeward.features.cpus.affinity import is_wished, weight, wishes
+from nodeward.features.cpus.claims import of_container
 from nodeward.features.cpus.match import labels_of
 from nodeward.features.cpus.requested import ESTIMATE, MIN_QUOTA, Requested, qos_of, requested, shares_of
 from nodeward.features.cpus.values import Ask
@@ -48,6 +49,7 @@ def ask_of(
         limit_m = _limit_of(one.cpu)
         found = replace(found, request_m=limit_m, limit_m=limit_m, source=ESTIMATE, known=True)
     memory_request, memory_limit = _memory_of(spec, one, found.qos)
+    claims, unclaimed = of_container(state, home.pod_uid, one.name)
     ask = Ask(
         key=key,
         pod_uid=home.pod_uid,
@@ -68,6 +70,8 @@ def ask_of(
         memory_limit=memory_limit,
         pod_level=found.pod_level,
         faults=found.faults,
+        claims=claims,
+        unclaimed=unclaimed,
     )
     return ask if has or not is_wished(ask) else replace(ask, kin=_kin(state, ask))
 

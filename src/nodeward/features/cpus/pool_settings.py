@@ -11,6 +11,8 @@ from enum import Enum
 from nodeward.core.decision import SchedulingClass
 from nodeward.core.setting import setting
 
+CLAIM, CLAIMS = "claim", "claims"
+"""The type of a claim's pool, and the policy that has them."""
 DEFAULT, RESERVED, SHARED = "default", "reserved", "shared"
 """Types and pools that are there without being written down."""
 POD_RESOURCE = "podresourceapi:"
@@ -49,6 +51,14 @@ class PoolLevel(Enum):
     DIE = "die"
     NUMA = "numa"
     L3CACHE = "l3cache"
+
+
+class DevicesBy(Enum):
+    """What a device of the policy `claims` stands for: the CPUs of a NUMA node, a socket, or a cache of level 3."""
+
+    NUMA = "numa"
+    SOCKET = "socket"
+    L3 = "l3"
 
 
 class MemoryType(Enum):
@@ -294,3 +304,13 @@ class DynamicPoolsSettings:
         (), "The pools besides `reserved` and `shared`, such as `{name: web, namespaces: [web]}`."
     )
     pin_memory: bool = setting(True, "Whether new containers are held to the memory near their CPUs.")
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsSettings:
+    """The settings of the policy `claims`."""
+
+    devices: DevicesBy = setting(
+        DevicesBy.NUMA,
+        "What one device of the ResourceSlice stands for: the CPUs of a `numa` node, `socket` or `l3` cache.",
+    )

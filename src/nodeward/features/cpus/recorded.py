@@ -15,7 +15,7 @@ from nodeward.features.cpus.ask import key_of, named
 from nodeward.features.cpus.place import begun
 from nodeward.features.cpus.policies.pools_with_rules import type_of
 from nodeward.features.cpus.policies.table import ALIASES, POLICIES, policy_of
-from nodeward.features.cpus.pool_settings import DEFAULT, RESERVED
+from nodeward.features.cpus.pool_settings import CLAIM, CLAIMS, DEFAULT, RESERVED
 from nodeward.features.cpus.pools import joined, left, set_of
 from nodeward.features.cpus.values import Change, Denied, Ground, Pools, Recorded
 from nodeward.features.root import State
@@ -61,6 +61,7 @@ def _of_other_settings(recorded: Recorded) -> str:
         return f"it lacks the pool {missing[:64]!r}"
     types = {one.name: None for one in recorded.rules.balloons.balloon_types}
     kinds = {**dict.fromkeys(type_of(name) for name in first.pools), **types, RESERVED: None, DEFAULT: None}
+    kinds |= {CLAIM: None} if recorded.rules.active == CLAIMS else {}
     for name, pool in recorded.pools.pools.items():
         parts = [(part.type, part.shares) for part in pool.parts]
         parts += [(each.type, each.shares) for part in pool.parts for each in part.inside]

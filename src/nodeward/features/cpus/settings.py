@@ -10,6 +10,7 @@ from nodeward.core.modes import Mode, OnError
 from nodeward.core.setting import setting, table
 from nodeward.features.cpus.pool_settings import (
     BalloonsSettings,
+    ClaimsSettings,
     DynamicPoolsSettings,
     PodpoolsSettings,
     StaticPoolsSettings,
@@ -121,11 +122,23 @@ class PolicySettings:
     static_pools: StaticPoolsSettings = field(default_factory=StaticPoolsSettings)
     dynamic_pools: DynamicPoolsSettings = field(default_factory=DynamicPoolsSettings)
     topology_aware: TopologyAwareSettings = field(default_factory=TopologyAwareSettings)
+    claims: ClaimsSettings = field(default_factory=ClaimsSettings)
     pod_resources: bool = setting(
         False,
         "Whether kubelet's PodResources is asked which devices a new container has, so that `topology-aware` places it "
         "near them. Also `agent.podResourceAPI` of a policy object.",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CpuClaims:
+    """CPUs by claim (Dynamic Resource Allocation), Kubernetes 1.36 or newer: for the policy `claims`."""
+
+    mode: Mode = setting(
+        Mode.OFF,
+        "`enforce`: publish the node's CPUs to the scheduler, and prepare claims; `off` and `observe`: do not.",
+    )
+    driver: str = setting("cpus.nodeward.io", "The driver's name, which the DeviceClass has.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +165,7 @@ class CpusSettings:
         "Memory nodes: `follow` the container's CPUs; `policy`: if the policy has `pinMemory: true`; `off`: left as "
         "they are.",
     )
+    dra: CpuClaims = field(default_factory=CpuClaims)
     kubevirt_label: bool = setting(
         False,
         '`true`: the node labels by which KubeVirt finds nodes for VMs with `dedicatedCpuPlacement` are `"true"` while '

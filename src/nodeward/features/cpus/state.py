@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from nodeward.core.claims import ClaimUid, Promised
 from nodeward.core.cpuset import CpuSet
+from nodeward.core.events import DriverTold
 from nodeward.core.topology import Machine
 from nodeward.core.workload import ContainerId
 from nodeward.features.cpus.settings import PolicySettings
@@ -46,6 +48,18 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class ByClaim:
+    """CPUs by claim: the prepared claims; whether it is known what was prepared before the daemon started, and why not;
+    the devices that stand as goals, by driver; and how our driver stands."""
+
+    claims: Mapping[ClaimUid, Promised] = field(default_factory=dict)
+    recalled: bool = False
+    fault: str = ""
+    slices: Mapping[str, str] = field(default_factory=dict)
+    driver: DriverTold | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Cpus:
     """Slice of the feature `cpus`."""
 
@@ -77,5 +91,6 @@ class Cpus:
     """Whether the runtime has told all that it has to this process."""
     cold: Mapping[str, int] = field(default_factory=dict)
     """By key, when a container that has begun without DRAM gets it (CLOCK_BOOTTIME, nanoseconds)."""
+    by_claim: ByClaim = field(default_factory=ByClaim)
     newer: Machine | None = None
     """The machine as it was read last, where no settings fit it: the policy goes on by `machine`."""

@@ -5,8 +5,9 @@ read back. What the runtime remembers is put right with its next question about 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from nodeward.core import annotations as keys
 from nodeward.core import events as ev
@@ -19,7 +20,7 @@ from nodeward.core.refusal import Reason, Refusal, Refused
 from nodeward.core.tables import beside, put, without
 from nodeward.core.topology import Machine
 from nodeward.core.workload import Container, ContainerId, Phase, PodUid, Qos, Sandbox
-from nodeward.features.cpus import memory, recorded
+from nodeward.features.cpus import claims, memory, recorded
 from nodeward.features.cpus.ask import ask_of, is_resized, key_of, label_keys, named
 from nodeward.features.cpus.memory_zones import warmed
 from nodeward.features.cpus.place import Placed, admitted, all_placed, is_kept, wanted
@@ -346,6 +347,7 @@ def _pruned(state: State) -> tuple[State, Decision]:
     if machine is not None:
         for key in ended:
             pools = policy.release(Ground(machine, cpus.rules), pools, key)
+    pools = claims.tidied(replace(state, cpus=replace(cpus, pools=pools)))
     after = replace(
         cpus,
         held=held,
@@ -450,6 +452,7 @@ def _fitted(state: State, ground: Ground) -> Placed | tuple[str, ...]:
     pools = recorded.begun_with(state, ground)
     if isinstance(pools, Denied):
         return (pools.why,)
+    pools = claims.with_pools(state, ground, pools)
     cpus, asks = state.cpus, _asks_of_all(state)
     placed = all_placed(ground, pools, asks)
     lost = [ask for ask in asks if ask.key in placed.denied and ask.key not in cpus.unplaced]
@@ -733,6 +736,54 @@ def _followed(hear: Hear[State]) -> Hear[State]:
     return heard
 
 
+def _preparing(state: State, event: ev.Preparing) -> tuple[Cpus, Decision]:
+    if event.driver != state.settings.cpus.dra.driver or not claims.are_sold(state):
+        return state.cpus, NOTHING
+    cpus, final = claims.preparing(state, event)
+    return cpus, Decision(final, goals=_goals(replace(state, cpus=cpus), state.cpus.pools))
+
+
+def _of_ours(change: Callable[[State, Any], Cpus]) -> Hear[State]:
+    """What an event about our driver changes, for the pools and containers of the claims too."""
+
+    def heard(state: State, event: Any) -> tuple[Cpus, Decision]:
+        if event.driver != state.settings.cpus.dra.driver:
+            return state.cpus, NOTHING
+        before, cpus = state.cpus, change(state, event)
+        machine = cpus.machine
+        if cpus.by_claim.claims is before.by_claim.claims and cpus.by_claim.recalled is before.by_claim.recalled:
+            return cpus, NOTHING
+        state = replace(state, cpus=cpus)
+        if machine is not None and cpus.in_force:
+            pools = claims.with_pools(state, Ground(machine, cpus.rules), claims.tidied(state))
+            state = replace(state, cpus=replace(cpus, pools=pools))
+        goals = _goals(state, before.pools)
+        after, decision = _there(state, tuple(state.pods.containers)) if machine is not None else (state.cpus, NOTHING)
+        return after, replace(decision, goals=(*goals, *decision.goals))
+
+    return heard
+
+
+def _selling(hear: Hear[State]) -> Hear[State]:
+    """What is published by claim follows from what the event has changed."""
+
+    def heard(state: State, event: ev.Event) -> tuple[object, Decision]:
+        cpus, decision = hear(state, event)
+        if state.settings.cpus.dra.mode is Mode.OFF and not state.cpus.by_claim.slices:
+            return cpus, decision
+        assert isinstance(cpus, Cpus)
+        cpus, news = claims.published(state, cpus)
+        return cpus, replace(decision, goals=(*decision.goals, *news.goals)) if news.goals else decision
+
+    return heard
+
+
+_BY_CLAIM: Mapping[type[ev.Event], Hear[State]] = {
+    ev.Preparing: _preparing,
+    ev.Unprepared: _of_ours(claims.unprepared),
+    ev.ClaimsRecalled: _of_ours(claims.recalled),
+    ev.DriverTold: _of_ours(claims.told),
+}
 _WITH_A_POLICY: Mapping[type[ev.Event], Hear[State]] = {
     ev.Creating: _creating,
     ev.Updating: _updating,
@@ -759,8 +810,9 @@ _WITH_A_POLICY: Mapping[type[ev.Event], Hear[State]] = {
     ev.PodGone: _may_have_ended,
 }
 HEARS: Mapping[type[ev.Event], Hear[State]] = {
-    ev.TopologyRead: _followed(lambda state, event: _topology(state, event.machine)),
-    SettingsChanged: _followed(lambda state, _: _settings(state)),
+    ev.TopologyRead: _selling(_followed(lambda state, event: _topology(state, event.machine))),
+    SettingsChanged: _selling(_followed(lambda state, _: _settings(state))),
     CpusRecalled: _followed(_recalled),
-    **{kind: _followed(_unless_idle(hear)) for kind, hear in _WITH_A_POLICY.items()},
+    **{kind: _selling(_followed(_unless_idle(hear))) for kind, hear in _WITH_A_POLICY.items()},
+    **{kind: _selling(_followed(hear)) for kind, hear in _BY_CLAIM.items()},
 }

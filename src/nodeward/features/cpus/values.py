@@ -53,6 +53,10 @@ class Ask:
     """The pool that it is in, where the pools are made anew."""
     hints: tuple[Hint, ...] = ()
     """Where the things lie that it uses."""
+    claims: tuple[str, ...] = ()
+    """The claims of CPUs that it uses, by NAMESPACE/NAME."""
+    unclaimed: str = ""
+    """Why it is not known which those are, in words."""
     unhinted: tuple[str, ...] = ()
     """Why it is not known of all of them, in sentences."""
     kin: Mapping[str, int] | None = None

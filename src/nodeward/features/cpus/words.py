@@ -326,6 +326,8 @@ _SENTENCES: Mapping[str, str | Callable[[Values], str]] = {
     "cpus-tree-hints": "In {0}, near the {1} thing(s) that kubelet has given it, {2} CPU(s) near each "
     "(pick-resources-by-hints).",
     "cpus-tree-resized": "It was resized from {0} to {1} milliCPU, and stays in its pool, or goes to one around it.",
+    "cpus-claim": "It uses the claim {0}, whose CPUs {1} nobody else may run on.",
+    "cpus-no-claim": "It uses no claim of CPUs, and shares what is left ({0}).",
     "cpus-memory": "Its memory nodes follow its CPUs, and none is taken away.",
     "cpus-changed": "Its set follows what others were given or gave back.",
     "cpus-source": "{0}: {1}",

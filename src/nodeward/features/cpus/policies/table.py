@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from nodeward.core.refusal import Reason
 from nodeward.features.cpus.policies.balloons import BALLOONS
+from nodeward.features.cpus.policies.claims import CLAIMS
 from nodeward.features.cpus.policies.dynamic_pools import DYNAMIC_POOLS
 from nodeward.features.cpus.policies.podpools import PODPOOLS
 from nodeward.features.cpus.policies.static import STATIC
@@ -29,7 +30,7 @@ def _release(_: Ground, at: Pools, key: str) -> Pools:
 
 NONE = Policy("none", "pins nothing: containers run wherever the runtime lets them", _begin, _admit, _release)
 
-_ALL = (NONE, STATIC, STATIC_PLUS, BALLOONS, PODPOOLS, STATIC_POOLS, DYNAMIC_POOLS, TOPOLOGY_AWARE)
+_ALL = (NONE, STATIC, STATIC_PLUS, BALLOONS, PODPOOLS, STATIC_POOLS, DYNAMIC_POOLS, TOPOLOGY_AWARE, CLAIMS)
 POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in _ALL}
 ALIASES: Mapping[str, str] = {"null": "none", "": "none", "static+": "static-plus"}
 

@@ -13,6 +13,7 @@ from nodeward.core.modes import NO_POLICY
 from nodeward.features.cpus.pool_settings import (
     RESERVED,
     BalloonsSettings,
+    ClaimsSettings,
     DynamicPoolsSettings,
     PodpoolsSettings,
     StaticPoolsSettings,
@@ -204,6 +205,7 @@ def read(section: object, spelled: Spelled, faults: list[str]) -> PolicySettings
     lists = pools.read(StaticPoolsSettings, section.get("static_pools"), f"{SECTION}.static_pools", found)
     divided = pools.read(DynamicPoolsSettings, section.get("dynamic_pools"), f"{SECTION}.dynamic_pools", found)
     tree = pools.read(TopologyAwareSettings, section.get("topology_aware"), f"{SECTION}.topology_aware", found)
+    by_claim = pools.read(ClaimsSettings, section.get("claims"), f"{SECTION}.claims", found)
     asks_kubelet = switch(section.get("pod_resources", False), f"{SECTION}.pod_resources", found)
     found += _of_reserved(reserved, balloons)
     if reserved.kind is AmountKind.NONE and not found and active != "none":
@@ -211,7 +213,9 @@ def read(section: object, spelled: Spelled, faults: list[str]) -> PolicySettings
     faults += [_as_written(fault, spelled) for fault in found[:MOST_FAULTS]]
     if len(found) > MOST_FAULTS:
         faults.append(f"{SECTION}: and {len(found) - MOST_FAULTS} faults more")
-    return PolicySettings(active, available, reserved, static, balloons, podpools, lists, divided, tree, asks_kubelet)
+    return PolicySettings(
+        active, available, reserved, static, balloons, podpools, lists, divided, tree, by_claim, asks_kubelet
+    )
 
 
 def _as_written(fault: str, spelled: Spelled) -> str:

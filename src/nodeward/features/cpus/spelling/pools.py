@@ -27,6 +27,7 @@ from nodeward.features.cpus.pool_settings import (
     RESERVED,
     BalloonsSettings,
     BalloonType,
+    ClaimsSettings,
     ClassOf,
     Creation,
     DynamicPoolsSettings,
@@ -74,6 +75,7 @@ SECTIONS: Mapping[str, type] = {
     "static_pools": StaticPoolsSettings,
     "dynamic_pools": DynamicPoolsSettings,
     "topology_aware": TopologyAwareSettings,
+    "claims": ClaimsSettings,
 }
 MAX_ITEMS = 256
 """Of a list, and keys of a section."""

@@ -1,0 +1,269 @@
+"""CPUs by claim (Dynamic Resource Allocation), for the policy `claims`: what is published, and what a Prepare promises.
+
+A device stands for the CPUs of one NUMA node, socket or cache of level 3. The scheduler counts how many of them claims
+consume; which ones a claim has is chosen when kubelet prepares it. What containers without a claim request of the
+shared CPUs is taken out of what is published. A pod's claims also count where kubelet and the scheduler count the CPUs
+of a node, if its containers request as much (until KEP-5517 does that by itself).
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from nodeward.core import events as ev
+from nodeward.core.claims import Claim, Promised
+from nodeward.core.cpuset import CpuSet, text
+from nodeward.core.decision import NOTHING, Adjustment, Decision, Final, Goal, Special, Target
+from nodeward.core.modes import Mode
+from nodeward.core.refusal import Reason, Refusal, Refused
+from nodeward.core.tables import put, without
+from nodeward.core.topology import Level
+from nodeward.core.workload import Amounts, PodUid
+from nodeward.features.cpus.policies import claims as policy
+from nodeward.features.cpus.pool_settings import CLAIMS, SHARED, DevicesBy
+from nodeward.features.cpus.state import ByClaim, Cpus
+from nodeward.features.cpus.values import Denied, Ground, Pools
+from nodeward.features.root import State
+
+KIND = "cpu-slice"
+"""Of the goal by which devices are published."""
+CAPACITY = "cpu"
+_LEVELS = {DevicesBy.NUMA: Level.NUMA, DevicesBy.SOCKET: Level.PACKAGE, DevicesBy.L3: Level.L3}
+_OURS = re.compile(r"cpus-(numa|socket|l3)-[0-9]{1,5}")
+_REMEDY = "delete the pod, and its claim where that stays; the next one is allocated anew"
+
+
+def are_sold(state: State) -> bool:
+    """Whether CPUs go by claim: the settings want it, and the policy is in force."""
+    rules = state.settings.cpus
+    return rules.mode is Mode.ENFORCE and rules.dra.mode is Mode.ENFORCE and _ground(state) is not None
+
+
+def _ground(state: State) -> Ground | None:
+    cpus = state.cpus
+    is_so = cpus.machine is not None and cpus.in_force and cpus.rules.active == CLAIMS
+    return Ground(cpus.machine, cpus.rules) if is_so and cpus.machine is not None else None
+
+
+def devices(ground: Ground) -> Mapping[str, CpuSet]:
+    """By device, the CPUs that claims may have of it at all."""
+    by = ground.rules.claims.devices
+    every = policy.sold(ground.machine, ground.rules)
+    groups = ground.machine.groups(_LEVELS[by])
+    return {f"cpus-{by.value}-{one.id}": one.cpus & every for one in groups if one.cpus & every}
+
+
+# ---- kubelet asks
+
+
+def preparing(state: State, event: ev.Preparing) -> tuple[Cpus, Final]:
+    """The slice and the answer to a Prepare. The CPUs leave the shared pool with it."""
+    cpus, claim, of = state.cpus, event.claim, state.cpus.by_claim
+    ground, known = _ground(state), of.claims.get(claim.uid)
+    if not of.recalled or ground is None:
+        why = f"it is not known yet what was prepared before the daemon started ({of.fault or 'a moment'})"
+        return cpus, _refused(claim, f"{why}; kubelet tries again", Refused.NO_CAPACITY)
+    counts, wrong = _counts(claim)
+    if not wrong and known is not None and known.amounts != counts:
+        wrong = f"it was prepared with {_words(known.amounts)}, and now has {_words(counts)}"
+    if wrong:
+        return cpus, _refused(claim, f"{wrong}; {_REMEDY}", Refused.BAD_VALUE)
+    if known is None:
+        found = _given(ground, cpus.pools, claim, counts)
+        if isinstance(found, Denied):
+            return cpus, _refused(claim, found.why, Refused.NO_CAPACITY)
+        pools, own = found
+        since = event.wall_ns
+        known = Promised(claim.uid, claim.namespace, claim.name, counts, claim.pods, claim.extended, since, own)
+        cpus = replace(cpus, pools=pools, by_claim=replace(of, claims=put(of.claims, claim.uid, known)))
+    final = Final(Adjustment(), Reason("claim-prepared", (claim.title, f"CPUs {text(known.cpus) or 'none'}")))
+    return cpus, final
+
+
+def _given(ground: Ground, at: Pools, claim: Claim, counts: Amounts) -> tuple[Pools, CpuSet] | Denied:
+    every, own = devices(ground), 0
+    if policy.pool_of(claim.title) in at.pools:
+        return Denied("containers of an earlier claim of that name still run; kubelet tries again")
+    for name, count in counts.items():
+        if name not in every:
+            return Denied(f"this node has no device {name}; it has {', '.join(every) or 'none'}")
+        found = policy.chosen(ground, at, every[name] & ~own, count)
+        if isinstance(found, Denied):
+            return Denied(f"of the device {name} {found.why}")
+        own |= found
+    if not own:
+        return at, 0
+    if not at.pools[SHARED].cpus & ~own:
+        return Denied("no CPU would be left for containers without a claim")
+    return policy.opened(ground, at, claim.title, own), own
+
+
+def _counts(claim: Claim) -> tuple[Amounts, str]:
+    """How many CPUs it has of each device; or what is wrong with it."""
+    found: dict[str, int] = {}
+    for one in claim.allocated:
+        if not _OURS.fullmatch(one.device):
+            return {}, f"its device {one.device[:64]!r} is none of ours, such as cpus-numa-0"
+        count = one.consumed.get(CAPACITY, 0)
+        if not one.admin and count < 1:
+            return {}, (
+                "its allocation does not say how many CPUs it consumes, so nobody has counted them: the feature gate "
+                "DRAConsumableCapacity is on since Kubernetes 1.36; see that kube-scheduler and kube-apiserver have it"
+            )
+        if not one.admin:
+            found[one.device] = found.get(one.device, 0) + count
+    if len(claim.pods) != 1:
+        return (
+            {},
+            f"it is reserved for {len(claim.pods)} pods, and a container's CPUs end with its pod: give each its own",
+        )
+    return found, ""
+
+
+def _words(counts: Amounts) -> str:
+    return ", ".join(f"{count} of {name}" for name, count in counts.items()) or "nothing"
+
+
+def _refused(claim: Claim, why: str, kind: Refused) -> Final:
+    message = f"Nodeward does not prepare the claim {claim.title}: {why}"
+    return Final(Refusal(message, kind), Reason("claim-refused", (claim.title, "cpus")))
+
+
+# ---- claims come and go
+
+
+def unprepared(state: State, event: ev.Unprepared) -> Cpus:
+    """The slice once a claim's pods have ended."""
+    of = state.cpus.by_claim
+    return _with(state.cpus, replace(of, claims=without(of.claims, (event.claim,))))
+
+
+def recalled(state: State, event: ev.ClaimsRecalled) -> Cpus:
+    """The slice once it is known what was prepared before."""
+    of = state.cpus.by_claim
+    if event.fault:
+        return _with(state.cpus, replace(of, fault=event.fault))
+    claims = {one.uid: one for one in event.claims}
+    for claim in event.adopted:
+        counts, wrong = _counts(claim)
+        if not wrong:
+            claims[claim.uid] = Promised(
+                claim.uid, claim.namespace, claim.name, counts, claim.pods, claim.extended, event.wall_ns
+            )
+    return _with(state.cpus, replace(of, claims={**claims, **of.claims}, recalled=True, fault=""))
+
+
+def told(state: State, event: ev.DriverTold) -> Cpus:
+    """The slice once our driver has told how it stands."""
+    return _with(state.cpus, replace(state.cpus.by_claim, driver=event))
+
+
+def with_pools(state: State, ground: Ground, at: Pools) -> Pools:
+    """The pools with one for each claim, where they are made anew or a claim is known again. The claim has its CPUs as
+    far as they are there and nobody's own; else others of its devices."""
+    if ground.rules.active != CLAIMS:
+        return at
+    for one in state.cpus.by_claim.claims.values():
+        pool = policy.pool_of(one.title)
+        if pool in at.pools or not one.amounts:
+            continue
+        own = one.cpus & policy.free(ground, at, ~0)
+        if not own:
+            found = _given(ground, at, Claim(one.uid, one.namespace, one.name), one.amounts)
+            at = found[0] if not isinstance(found, Denied) else at
+        elif at.pools[SHARED].cpus & ~own:
+            at = policy.opened(ground, at, one.title, own)
+    return at
+
+
+def tidied(state: State) -> Pools:
+    """The pools without those of claims that have ended and that nobody is in."""
+    ground, pools = _ground(state), state.cpus.pools
+    names = [policy.pool_of(one.title) for one in state.cpus.by_claim.claims.values()]
+    for name in [name for name, pool in pools.pools.items() if policy.is_claim(name) and not pool.members]:
+        if ground is not None and name not in names:
+            pools = policy.closed(ground, pools, name)
+    return pools
+
+
+# ---- containers
+
+
+def of_container(state: State, uid: PodUid, container: str) -> tuple[tuple[str, ...], str]:
+    """The titles of the claims that a container uses; and why that is not known."""
+    if state.cpus.rules.active != CLAIMS:
+        return (), ""
+    of, known = state.cpus.by_claim, state.pods.specs.get(uid)
+    mine = [one for one in of.claims.values() if uid in one.pods and one.amounts]
+    if known is None:
+        return (), "its spec is not known yet" if mine or (are_sold(state) and not of.recalled) else ""
+    names = next((one.claims for one in known.spec.containers if one.name == container), ())
+    if names and not of.recalled:
+        return (), "it is not known yet what was prepared before the daemon started"
+    return tuple(one.title for one in mine if one.name in names), ""
+
+
+# ---- what is published
+
+
+def published(state: State, cpus: Cpus) -> tuple[Cpus, Decision]:
+    """The slice and the goal by which the devices are published that there are now."""
+    driver, before = state.settings.cpus.dra.driver, cpus.by_claim.slices
+    state = replace(state, cpus=cpus)
+    ground = _ground(state)
+    if not are_sold(state) or ground is None:
+        now: Mapping[str, str] = {}
+    elif not cpus.by_claim.recalled or not cpus.listed or cpus.by_claim.driver is None:
+        now = before  # before it is known what claims have, who runs, and whether we are registered
+    else:
+        now = {driver: json.dumps([*_published(state, ground, driver)], separators=(",", ":"))}
+    if now == before:
+        return cpus, NOTHING
+    goal = Goal(Target(KIND, driver), now.get(driver, Special.ABSENT), Reason("offered", (driver,)))
+    return _with(cpus, replace(cpus.by_claim, slices=now)), Decision(goals=(goal,))
+
+
+def values(state: State, ground: Ground) -> Mapping[str, int]:
+    """How many CPUs of each device claims may have, those that have some included."""
+    left, at = policy.spare(ground, state.cpus.pools), state.cpus.pools
+    found = dict[str, int]()
+    for name, cpus in devices(ground).items():
+        more = min(policy.free(ground, at, cpus).bit_count(), left)
+        left -= more
+        found[name] = promised(state, name) + more
+    return found
+
+
+def promised(state: State, device: str) -> int:
+    """How many CPUs of a device prepared claims have."""
+    return sum(one.amounts.get(device, 0) for one in state.cpus.by_claim.claims.values())
+
+
+def _published(state: State, ground: Ground, driver: str) -> Iterable[Mapping[str, object]]:
+    is_registered = state.cpus.by_claim.driver is not None and state.cpus.by_claim.driver.registered
+    for name, value in values(state, ground).items():
+        about: dict[str, object] = {"kind": {"string": "cpus"}, "total": {"int": devices(ground)[name].bit_count()}}
+        number = int(name.rpartition("-")[2])
+        if ground.rules.claims.devices is DevicesBy.NUMA:
+            about["resource.kubernetes.io/numaNode"] = {"int": number}
+        one: dict[str, object] = {
+            "name": name,
+            "attributes": about,
+            "allowMultipleAllocations": True,
+            "capacity": {CAPACITY: _capacity(max(value, 1))},
+        }
+        if value <= promised(state, name) or not is_registered:
+            one["taints"] = [{"key": f"{driver}/withheld", "effect": "NoSchedule"}]  # a capacity of 0 is refused
+        yield one
+
+
+def _capacity(value: int) -> Mapping[str, object]:
+    rule: dict[str, object] = {"default": "1", "validRange": {"min": "1", "step": "1"}}
+    if value < 2:  # the API server takes no range that is smaller than a step
+        rule = {"default": "1", "validValues": ["1"]}
+    return {"value": str(value), "requestPolicy": rule}
+
+
+def _with(cpus: Cpus, of: ByClaim) -> Cpus:
+    return cpus if of == cpus.by_claim else replace(cpus, by_claim=of)

@@ -1,0 +1,132 @@
+"""The policy `claims`: CPUs go by ResourceClaim (Dynamic Resource Allocation), and who has no claim shares the rest.
+
+A prepared claim is a pool of its own, of CPUs that only the containers that use the claim may run on. The pool is there
+from Prepare on, before any container, and until the claim has ended. Promises: one CPU is always shared, whatever
+claims ask for; a container that runs on a claim's CPUs stays there.
+"""
+
+from dataclasses import replace
+
+from nodeward.core.cpuset import CpuSet, text
+from nodeward.core.refusal import Reason
+from nodeward.core.topology import Machine
+from nodeward.features.cpus.policies.kubelet_take import Options, take
+from nodeward.features.cpus.policies.pools_with_rules import firsts, kept_and_others, requested_m
+from nodeward.features.cpus.policy import Policy
+from nodeward.features.cpus.pool_settings import CLAIM, SHARED
+from nodeward.features.cpus.pools import joined, left, resized
+from nodeward.features.cpus.settings import PolicySettings
+from nodeward.features.cpus.values import Ask, Denied, Grant, Ground, Pool, Pools
+
+
+def pool_of(title: str) -> str:
+    """The name of the pool of the claim NAMESPACE/NAME."""
+    return f"{CLAIM}[{title}]"
+
+
+def is_claim(pool: str) -> bool:
+    """Whether the pool of this name is a claim's."""
+    return pool.startswith(f"{CLAIM}[")
+
+
+def sold(machine: Machine, rules: PolicySettings) -> CpuSet:
+    """The CPUs that claims may have at all: neither reserved nor isolated."""
+    found = kept_and_others(machine, rules)
+    return 0 if isinstance(found, Denied) else found[1]
+
+
+def free(ground: Ground, at: Pools, among: CpuSet) -> CpuSet:
+    """Those of these CPUs that a claim can be given now, were it not for those who share."""
+    return at.pools[SHARED].cpus & sold(ground.machine, ground.rules) & among
+
+
+def spare(ground: Ground, at: Pools) -> int:
+    """How many CPUs claims can be given at most, so that who shares has what it requests, and one CPU at least."""
+    shared = at.pools[SHARED].cpus.bit_count()
+    return max(0, shared - max(1, -(-requested_m(at, SHARED) // 1000)))
+
+
+def opened(ground: Ground, at: Pools, title: str, cpus: CpuSet) -> Pools:
+    """With a pool of the claim's own."""
+    own = Pool(cpus, apart=True, firsts=firsts(ground.machine, cpus, 0))
+    at = resized(at, SHARED, at.pools[SHARED].cpus & ~cpus)
+    return Pools({**at.pools, pool_of(title): own}, at.grants)
+
+
+def closed(ground: Ground, at: Pools, pool: str) -> Pools:
+    """Without this pool, whose claim has ended and which nobody is in."""
+    back = at.pools[pool].cpus & sold(ground.machine, ground.rules)
+    rest = {name: one for name, one in at.pools.items() if name != pool}
+    return resized(Pools(rest, at.grants), SHARED, rest[SHARED].cpus | back)
+
+
+def chosen(ground: Ground, at: Pools, among: CpuSet, count: int, *, whole: bool = False) -> CpuSet | Denied:
+    """So many CPUs of these for a claim, as kubelet's static policy takes them: whole cores and caches first. `whole`:
+    whole cores only."""
+    may, each = free(ground, at, among), max(core.cpus.bit_count() for core in ground.machine.cores)
+    if whole and count % each:
+        return Denied(f"it asks for whole cores, and {count} CPUs are no multiple of {each}")
+    if whole:
+        may = sum(core.cpus for core in ground.machine.cores if not core.cpus & ~may)
+    found = take(ground.machine, may, count, Options(full_pcpus_only=whole))
+    if found is None:
+        return Denied(f"it has {count} CPU(s) by its allocation, and free there are {text(may) or 'none'}")
+    if not at.pools[SHARED].cpus & ~found:
+        return Denied("no CPU would be left for containers without a claim; let one more be shared or reserved")
+    return found
+
+
+def _begin(ground: Ground) -> Pools | Denied:
+    found = kept_and_others(ground.machine, ground.rules)
+    if isinstance(found, Denied):
+        return found
+    cpus = found[0] | found[1]
+    return Pools({SHARED: Pool(cpus, firsts=firsts(ground.machine, cpus, 0))})
+
+
+def _admit(_: Ground, at: Pools, ask: Ask) -> Pools | Denied:
+    before = at.grants.get(ask.key)
+    if before is not None and (not ask.known or is_claim(before.pool)):
+        return at  # it stays on its claim's CPUs
+    if ask.unclaimed:
+        return Denied(f"its pod has claims of CPUs, and {ask.unclaimed}; kubelet tries again")
+    if len(ask.claims) > 1:
+        names = ", ".join(ask.claims)
+        return Denied(f"it uses {len(ask.claims)} claims of CPUs ({names}); make one claim with a request for each")
+    pool = next((name for name in map(pool_of, ask.claims) if name in at.pools), SHARED)
+    code = "cpus-claim" if pool != SHARED else "cpus-no-claim"
+    grant = Grant(
+        ask.key,
+        pool,
+        part_m=ask.request_m,
+        request_m=ask.request_m,
+        role=ask.role,
+        source=ask.source,
+        reason=Reason(code, (*ask.claims, text(at.pools[pool].cpus))),
+        namespace=ask.namespace,
+    )
+    if before is not None and before.pool == pool:
+        grant = replace(before, part_m=ask.request_m, request_m=ask.request_m, role=ask.role, source=ask.source)
+    return at if grant == before else joined(at, grant)
+
+
+def _release(_: Ground, at: Pools, key: str) -> Pools:
+    return left(at, key)
+
+
+def _reserved(ground: Ground, _: Pools) -> CpuSet:
+    """They are in the shared pool."""
+    found = kept_and_others(ground.machine, ground.rules)
+    return 0 if isinstance(found, Denied) else found[0]
+
+
+CLAIMS = Policy(
+    "claims",
+    "CPUs of a ResourceClaim are exclusive to the containers that use it; all others share the rest",
+    _begin,
+    _admit,
+    _release,
+    keeps=False,
+    reserved=_reserved,
+    needs=("policy.reserved",),
+)

@@ -1,0 +1,107 @@
+"""Claims of CPUs on a real kernel, kubelet, scheduler and containerd, on a node of eight CPUs of which one is reserved:
+from POST to the container's cpuset, and back."""
+
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from nodeward.core import cpuset
+from nodeward.core.cpuset import CpuSet
+from tests.peers.nriside import Json, Record, member, objects
+from tests.rigs.cluster import allow, make, manifests
+from tests.vm.cpus_node import lay_topology
+from tests.vm.inside import until
+from tests.vm.joined_node import PODS, Node, container, manifest
+
+_RESOURCES: Final = "/apis/resource.k8s.io/v1"
+_WITHIN_S: Final = 60.0
+_ALL: Final = cpuset.parse("0-7")
+_FLAGS: Final = ("cpus.dra.mode=enforce", "policy.active=claims", "policy.reserved=cpuset:0", "limits.mode=off")
+
+
+def _runs_on(cgroup: Path) -> CpuSet:
+    return cpuset.parse((cgroup / "cpuset.cpus.effective").read_text())
+
+
+def _sold(node: Node) -> dict[str, str]:
+    """By device of the node's slice, what the scheduler may give out; empty for one that is withheld."""
+    slices = objects(node.api.call("GET", f"{_RESOURCES}/resourceslices").get("items"))
+    devices = [device for one in slices for device in objects(member(one, "spec", "devices"))]
+    return {
+        str(device["name"]): "" if device.get("taints") else str(member(device, "capacity", "cpu", "value"))
+        for device in devices
+    }
+
+
+def _template(name: str, cpus: int) -> Record:
+    asked: Record = {"deviceClassName": "cpus", "capacity": {"requests": {"cpu": str(cpus)}}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"spec": {"devices": {"requests": [{"name": "cpus", "exactly": asked}]}}},
+    }
+
+
+def _pod(name: str, template: str, *using: str, cpu: str, others: tuple[str, ...] = ()) -> Record:
+    """A pod whose first containers share one claim, and request as much as it has."""
+    amounts: Json = {"cpu": cpu, "memory": "8Mi"}
+    uses: Json = {"claims": [{"name": "own"}], "requests": amounts, "limits": amounts}
+    ones = [*(container(one, resources=uses) for one in using), *(container(one) for one in others)]
+    claims: Json = [{"name": "own", "resourceClaimTemplateName": template}]
+    return manifest(name, ones, resourceClaims=claims)
+
+
+def claim_to_cpuset(node: Node) -> None:
+    """Two containers of a pod share a claim of two CPUs, a third one has none; a pod that was there shares the rest."""
+    lay_topology()
+    allow(node.api, node.cluster.daemon_user, "node/claims.yaml")
+    make(node.api, *manifests("node/device-classes.yaml"), _template("two", 2), _template("three", 3))
+    root = node.kubelet.plan.folder / "root"
+    flags = [word for one in (*_FLAGS, f"keys.kubelet_root={root}") for word in ("--set", one)]
+    node.daemon.start("answers", *flags)
+    until(lambda: _sold(node) == {"cpus-numa-0": "7"}, "the node's CPUs are published", _WITHIN_S)
+    node.create("web", [container("app")])
+    web = node.running("web", ["app"]).containers["app"]
+    until(lambda: _runs_on(web) == _ALL, "who has no claim has all CPUs", _WITHIN_S)
+
+    node.api.call("POST", f"{PODS}?fieldValidation=Strict", _pod("vm", "two", "app", "side", cpu="1", others=("log",)))
+    until(lambda: node.container_ids("vm").keys() >= {"app", "side", "log"}, "the pod runs", _WITHIN_S)
+    vm = node.running("vm", ["app", "side", "log"]).containers
+    own = _runs_on(vm["app"])
+    assert (own.bit_count(), own & 1, _runs_on(vm["side"])) == (2, 0, own), cpuset.text(own)
+    assert own in [cpuset.parse(core) for core in ("0-1", "2-3", "4-5", "6-7")], f"a whole core, not {cpuset.text(own)}"
+    assert [_runs_on(one) for one in (vm["log"], web)] == [_ALL & ~own] * 2
+
+
+def restart_moves_nobody(node: Node) -> None:
+    """The daemon is killed and begins anew; a second claim has other CPUs."""
+    vm, web = node.pods["vm"].containers, node.pods["web"].containers["app"]
+    own = _runs_on(vm["app"])
+    assert node.daemon.end(signal.SIGKILL) == -signal.SIGKILL
+    root = node.kubelet.plan.folder / "root"
+    node.daemon.start("answers", *(w for one in (*_FLAGS, f"keys.kubelet_root={root}") for w in ("--set", one)))
+    node.api.call("POST", f"{PODS}?fieldValidation=Strict", _pod("more", "three", "app", cpu="3"))
+    until(lambda: "app" in node.container_ids("more"), "a second pod with a claim runs", _WITHIN_S)
+    more = _runs_on(node.running("more", ["app"]).containers["app"])
+    assert (more.bit_count(), more & (own | 1)) == (3, 0), cpuset.text(more)
+    assert [_runs_on(vm["app"]), _runs_on(vm["side"])] == [own] * 2
+    assert [_runs_on(one) for one in (vm["log"], web)] == [_ALL & ~own & ~more] * 2
+
+
+def claims_end(node: Node) -> None:
+    """The pods are deleted, one of them by force, and their CPUs come back."""
+    web = node.pods["web"].containers["app"]
+    node.api.call("DELETE", f"{PODS}/more")
+    node.delete("vm")
+    until(lambda: _runs_on(web) == _ALL, "all CPUs are shared again", _WITHIN_S)
+    until(lambda: _sold(node) == {"cpus-numa-0": "7"}, "and sold again", _WITHIN_S)
+    assert node.daemon.end(signal.SIGTERM) == 0
+
+
+CASES: Final[Mapping[str, Callable[[Node], None]]] = {
+    "a claim's CPUs are its containers' alone": claim_to_cpuset,
+    "a killed daemon moves nobody, and gives another claim other CPUs": restart_moves_nobody,
+    "CPUs come back with the end of their claim": claims_end,
+}

@@ -43,7 +43,10 @@ PARTS = {
     "agent": "node.enabled=false,agent.enabled=true",
 }
 SWITCHES = (
-    *(f"features.{name}=enforce" for name in ("limits", "cpus", "keys", "keyClaims", "epcClaims", "quotes")),
+    *(
+        f"features.{name}=enforce"
+        for name in ("limits", "cpus", "keys", "keyClaims", "epcClaims", "cpuClaims", "quotes")
+    ),
     *(f"features.{name}=enforce" for name in ("sandboxes", "sizing", "gate")),
     *(f"features.{name}=true" for name in ("podApi", "policyObjects", "podResources")),
     *(f"features.{name}=true" for name in ("topologyObjects", "kubevirtLabel")),

@@ -15,7 +15,7 @@
 {{- if lt (get $ranks $most) (get $ranks $word | default 0) -}}{{- $word = $most -}}{{- end -}}
 {{- $_ := set $capped $name $word -}}
 {{- end -}}
-{{- range list (list "keyClaims" "keys") (list "epcClaims" "limits") (list "quotes" "keys") -}}
+{{- range list (list "keyClaims" "keys") (list "epcClaims" "limits") (list "cpuClaims" "cpus") (list "quotes" "keys") -}}
 {{- $own := index . 0 -}}{{- $below := index . 1 -}}
 {{- if lt (get $ranks (get $capped $below)) (get $ranks (get $capped $own)) -}}
 {{- fail (printf "%s: features.%s is %s and features.%s is %s: set %s to %s too" $.name $own (get $capped $own) $below (get $capped $below) $below (get $capped $own)) -}}
@@ -37,7 +37,7 @@
 {{- $paths = merge $paths (dict "devices" "limits.devices" "nodeEpc" "limits.node_epc" "kubevirtLabel" "cpus.kubevirt_label") -}}
 {{- $paths = merge $paths (dict "sandboxes" "sandboxes.mode" "sizing" "sizing.mode" "gate" "gate.mode" "podApi" "podapi.enabled") -}}
 {{- $paths = merge $paths (dict "policyObjects" "policy_objects.enabled" "topologyObjects" "topology_objects.enabled") -}}
-{{- $paths = merge $paths (dict "podResources" "policy.pod_resources") -}}
+{{- $paths = merge $paths (dict "podResources" "policy.pod_resources" "cpuClaims" "cpus.dra.mode") -}}
 {{- range $name, $word := omit .features "quotes" -}}
 {{- if or (ne $word "off") (has $name (list "limits" "cpus")) -}}
 {{- $value := $word -}}
@@ -96,8 +96,8 @@
 {{- /* The folders of the host that a group's features need, as patches of the DaemonSet. */ -}}
 {{- define "nodeward.patches" -}}
 {{- $patches := list -}}
-{{- if without (list .keys .devices .epcClaims .podResources) "off" -}}{{- $patches = append $patches "keys" -}}{{- end -}}
-{{- if or (ne .keyClaims "off") (ne .epcClaims "off") -}}{{- $patches = append $patches "dra" -}}{{- end -}}
+{{- if without (list .keys .devices .epcClaims .cpuClaims .podResources) "off" -}}{{- $patches = append $patches "keys" -}}{{- end -}}
+{{- if without (list .keyClaims .epcClaims .cpuClaims) "off" -}}{{- $patches = append $patches "dra" -}}{{- end -}}
 {{- if ne .devices "off" -}}{{- $patches = append $patches "sgx-devices" -}}{{- end -}}
 {{- if ne .sandboxes "off" -}}{{- $patches = append $patches "sandboxes" -}}{{- end -}}
 {{- if ne .quotes "off" -}}{{- $patches = append $patches "quotes" -}}{{- end -}}
@@ -108,7 +108,7 @@
 {{- define "nodeward.rights" -}}
 {{- $rights := list -}}
 {{- if ne .switches.keys "off" -}}{{- $rights = append $rights "nfd" -}}{{- end -}}
-{{- if without (list .switches.keyClaims .switches.epcClaims) "off" -}}{{- $rights = concat $rights (list "claims" "device-classes") -}}{{- end -}}
+{{- if without (list .switches.keyClaims .switches.epcClaims .switches.cpuClaims) "off" -}}{{- $rights = concat $rights (list "claims" "device-classes") -}}{{- end -}}
 {{- if ne .switches.nodeEpc "off" -}}{{- $rights = append $rights "node-epc" -}}{{- end -}}
 {{- if ne .switches.kubevirtLabel "off" -}}{{- $rights = append $rights "kubevirt-label" -}}{{- end -}}
 {{- if ne .switches.policyObjects "off" -}}{{- $rights = append $rights "policy-objects" -}}{{- end -}}

@@ -128,8 +128,8 @@ async def test_a_kubelet_that_does_not_tell_costs_nothing_but_who_must_be_near_i
     async with node(tmp_path, TREE) as (daemon, kubelet):
         kubelet.why, kubelet.hangs, kubelet.at["late"] = "no" if how == "away" else "", how == "late", 3
         new = "new-" if how == "of another pod" else ""  # the checkpoint names the pod that had the name before
-        assert await begun(daemon, "late", uid=f"u-{new}late", topologyhints="pod-resources") != ""
-        with pytest.raises(RuntimeRefusalError, match=r"strict\.topologyhints.*PodResources did not tell"):
+        assert of_node(await begun(daemon, "late", uid=f"u-{new}late", topologyhints="pod-resources")) == [1]
+        with pytest.raises(RuntimeRefusalError, match=r"strict\.topologyhints.*PodResources did not tell in time"):
             await begun(
                 daemon, "strict", uid=f"u-{new}strict", topologyhints="pod-resources", strict_topologyhints="true"
             )

@@ -15,8 +15,8 @@ from nodeward.features.cpus.match import are_told, holds
 from nodeward.features.cpus.pool_settings import Expression
 from nodeward.features.cpus.values import Ask
 
-MOST = 64
-"""Wishes of one container."""
+MOST = 16
+"""Wishes of one container that count: each is asked of every container that is there."""
 MOST_WEIGHT = 1000
 _EXAMPLE = '{"web": ["db"]}'
 
@@ -43,10 +43,13 @@ def wishes(ask: Ask) -> tuple[tuple[Wish, ...], tuple[str, ...]]:
         key = next((key for key in spellings if key in ask.annotations), "")
         if key:
             try:
-                found += _of(json.loads(ask.annotations[key]), ask, sign)
-            except ValueError as error:
-                why = "it is no YAML" if isinstance(error, json.JSONDecodeError) else str(error)
+                found += list(_of(json.loads(ask.annotations[key]), ask, sign))
+            except (ValueError, RecursionError) as error:
+                is_none = isinstance(error, json.JSONDecodeError | RecursionError)
+                why = "it is no YAML, or too long" if is_none else str(error)
                 faults.append(f"annotation {key}: {why}; write such as {_EXAMPLE}")
+    if len(found) > MOST:
+        faults.append(f"annotations of affinity: {ask.container} has {len(found)} wishes, of which {MOST} count")
     for one in found[:MOST]:
         named = labels_in((one.match.key, *((one.scope.key,) if one.scope is not None else ())))
         faults += (
@@ -79,7 +82,7 @@ def _of(said: object, ask: Ask, sign: int) -> Iterator[Wish]:
         return
     if not isinstance(mine, list):
         raise ValueError(f"{ask.container} has no list")
-    for i, one in enumerate(mine[:MOST]):
+    for i, one in enumerate(mine):
         yield _long(one, f"{ask.container}[{i}]", sign)
 
 

@@ -31,7 +31,7 @@ def _said(ask: Ask, key: str) -> int | None:
         return None
     try:
         said = json.loads(given[0])
-    except ValueError:
+    except (ValueError, RecursionError):
         said = None
     length = said.get("duration") if isinstance(said, dict) and said.keys() == {"duration"} else None
     parts = _PART.findall(length) if isinstance(length, str) else []

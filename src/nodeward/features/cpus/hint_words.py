@@ -35,14 +35,14 @@ def path_rule(said: str | None) -> PathRule | None:
     """`{type: prefix, paths: [...]}`, or `glob`, as JSON; None for another value."""
     try:
         found = json.loads(said) if said is not None else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(found, dict) or found.get("type") not in ("prefix", "glob"):
         return None
     paths = found.get("paths")
-    if not isinstance(paths, list) or not all(isinstance(one, str) for one in paths):
+    if not isinstance(paths, list) or len(paths) > MOST_PATHS or not all(isinstance(one, str) for one in paths):
         return None
-    return found["type"] == "glob", tuple(paths[:MOST_PATHS])
+    return found["type"] == "glob", tuple(paths)
 
 
 def is_path_rule(said: str) -> bool:

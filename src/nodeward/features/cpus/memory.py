@@ -33,7 +33,7 @@ def at_creation(state: State, one: Container, at: Pools, grant: Grant) -> CpuSet
     cpus = counted_cpus(at, grant)
     if machine is None or not cpus or one.cpu.mems or not pins or rule is MemoryNodes.OFF:
         return 0
-    found = grant.zone or nodes_of(machine, cpus, grant.types_now)
+    found = grant.zone or grant.memory_near or nodes_of(machine, cpus, grant.types_now)
     return 0 if found == of(node.id for node in machine.memory if node.bytes > 0) else found
 
 
@@ -43,8 +43,8 @@ def widened(machine: Machine | None, has: CpuSet, at: Pools, key: str) -> CpuSet
         return has
     grant = at.grants.get(key)
     cpus, types = (counted_cpus(at, grant), grant.types_now) if grant is not None else (0, ())
-    zone = grant.zone if grant is not None else 0
-    return has | zone | nodes_of(machine, cpus or machine.online, types)
+    zone, near = (grant.zone, grant.memory_near) if grant is not None else (0, 0)
+    return has | zone | (near or nodes_of(machine, cpus or machine.online, types))
 
 
 def followed(state: State, cpus: Cpus, decision: Decision) -> tuple[Cpus, Decision]:

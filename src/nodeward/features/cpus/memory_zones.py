@@ -54,8 +54,8 @@ def counted(ground: Ground, before: Pools, after: Pools, asks: Iterable[Ask]) ->
 def warmed(ground: Ground, at: Pools, keys: Iterable[str]) -> Pools:
     """The pools with DRAM for these containers, whose time without it is over."""
     for key in keys:
-        grant = replace(at.grants[key], cold_ns=0)
-        nodes = nodes_of(ground.machine, counted_cpus(at, grant), grant.memory_types)
+        grant = replace(at.grants[key], cold_ns=0, warm_ns=0)
+        nodes = grant.memory_near or nodes_of(ground.machine, counted_cpus(at, grant), grant.memory_types)
         grants = {**at.grants, key: replace(grant, zone=grant.zone | nodes if grant.zone else 0)}
         every = of(node.id for node in ground.machine.memory if node.bytes > 0)
         at = Pools(at.pools, beside(grants, _widened(ground.machine, grants, every, key)))

@@ -23,10 +23,14 @@ def cpus_of(machine: Machine, hint: Hint) -> CpuSet:
     return hint.cpus & machine.online or sum(nodes) & machine.online
 
 
+def is_there(machine: Machine, hint: Hint) -> bool:
+    """Whether it names something which this machine has."""
+    return bool(hint.cpus & machine.online or hint.nodes & of(node.id for node in machine.memory))
+
+
 def usable(machine: Machine, hints: Iterable[Hint]) -> tuple[Hint, ...]:
-    """Those that name something which this machine has."""
-    there = of(node.id for node in machine.memory)
-    return tuple(one for one in hints if one.cpus & machine.online or one.nodes & there)
+    """Those that say something: near all CPUs is whatever the firmware does not place."""
+    return tuple(one for one in hints if is_there(machine, one) and machine.online & ~one.cpus)
 
 
 def score(machine: Machine, pool: TreePool, hints: Sequence[Hint]) -> Score:

@@ -234,7 +234,7 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False, listed:
         if relabelled:
             freed.append(held.key)
         if grant is not None and grant.cold_ns and one.phase is Phase.RUNNING and held.key not in state.cpus.cold:
-            cold[held.key] = state.at_ns + grant.cold_ns
+            cold[held.key] = grant.warm_ns or state.at_ns + grant.cold_ns
         if (
             grant is None
             or read_now
@@ -248,10 +248,13 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False, listed:
             newcomers.append(replace(ask, was=pool) if pool else ask)
     before_pools = state.cpus.pools
     cpus = state.cpus if not new_held else replace(state.cpus, held=beside(state.cpus.held, new_held))
-    cpus = replace(cpus, cold=beside(cpus.cold, cold)) if cold else cpus
+    if cold:  # on record too: a daemon that begins anew goes on with the time that is left
+        grants = {key: replace(cpus.pools.grants[key], warm_ns=due) for key, due in cold.items()}
+        pools = Pools(cpus.pools.pools, beside(cpus.pools.grants, grants))
+        cpus = replace(cpus, cold=beside(cpus.cold, cold), pools=pools)
     machine = cpus.machine
     if newcomers and machine is not None:
-        placed = _placed(state, Ground(machine, cpus.rules), newcomers, freed)
+        placed = _placed(replace(state, cpus=cpus), Ground(machine, cpus.rules), newcomers, freed)
         denied = {key: why for key, why in placed.denied.items() if key not in placed.pools.grants}
         unplaced = beside(without(cpus.unplaced, [ask.key for ask in newcomers]), denied)
         cpus = replace(cpus, pools=placed.pools, unplaced=unplaced)

@@ -99,6 +99,8 @@ class Grant:
     """Of which that memory is; none means any."""
     cold_ns: int = 0
     """For so long after its start it has no DRAM of these, in nanoseconds; 0 once it has it."""
+    warm_ns: int = 0
+    """When it gets it (CLOCK_BOOTTIME); 0 before its start."""
     memory_near: CpuSet = 0
     """The memory nodes that are its own in the place of those near its CPUs; 0 for these."""
     memory: int = 0

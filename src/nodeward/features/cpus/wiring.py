@@ -29,7 +29,7 @@ def _components(node: Node) -> Wired:
         ("use", lambda: watch_use(node.files, node.lanes.disk, node.core, node.clock)),
         (
             "memory",
-            lambda: watch_memory(node.files, node.settings.cgroups.root, node.lanes.cgroup, node.core, node.clock),
+            lambda: watch_memory(node.files, node.settings.cgroups.root, node.lanes.disk, node.core, node.clock),
         ),
     )
     if not node.settings.kube.enabled:

@@ -1,5 +1,4 @@
-"""Reads how much memory cgroups use on each NUMA node (`memory.numa_stat`, cgroup v2). Synchronous; runs on the cgroup
-lane.
+"""Reads how much memory cgroups use on each NUMA node (`memory.numa_stat`, cgroup v2). Synchronous; for a lane.
 
 Counted are the lines that add up to the cgroup's charge; the others are parts of these (shmem, file_mapped, the lists
 of active pages) or events. Sockets, vmalloc and percpu memory have no node, and are not counted. A cgroup whose file is
@@ -12,13 +11,12 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from nodeward.core.errors import WireError
+from nodeward.core.topology import MOST_NODES
 from nodeward.host.hostfs import HostFiles
 
 FILE = "memory.numa_stat"
 MAX_BYTES = 1024 * 1024
 """Some 45 lines with up to 25 bytes for each node."""
-MAX_NODE = 1023
-"""The largest number of a node: Linux is built for 1024 at most (CONFIG_NODES_SHIFT)."""
 _MUST = (b"anon", b"file")
 _LINE = re.compile(
     rb"^(anon|file|kernel_stack|pagetables|sec_pagetables|slab_reclaimable|slab_unreclaimable|hugetlb)(?!\w)(.*)$",
@@ -40,7 +38,7 @@ def parse(data: bytes) -> dict[int, int]:
                 break
             at, node = found.end(), int(found[1])
             used[node] = used.get(node, 0) + int(found[2])
-            if node > MAX_NODE or used[node] >> 63:
+            if node >= MOST_NODES or used[node] >> 63:
                 raise WireError(FILE, f"{found[0]!r}: no kernel has such a node, or so much memory")
         if at != line.end() or not line[2] or line[1] in seen:
             raise WireError(FILE, f"line {line[0][:80]!r} is not 'name N0=BYTES N1=BYTES', once for each name")

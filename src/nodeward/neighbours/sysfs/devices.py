@@ -2,7 +2,8 @@
 
 The nearest folder at or above a device's own that tells `local_cpulist` or `numa_node` counts (kernel:
 Documentation/ABI/testing/sysfs-bus-pci, sysfs-devices-numa); of a disk made of others (device mapper, md) and of an
-IOMMU group each device behind it. Promises: every read is bounded; what is not told is left out, and never fails.
+IOMMU group each device behind it. Promises: every read is bounded; what is not told is left out. What is there and
+cannot be read is an OSError, or a ValueError where it cannot be understood.
 """
 
 import os
@@ -41,7 +42,7 @@ def of_named(files: HostFiles, path: str) -> Mapping[str, Place]:
         return of_path(files, path)
     try:
         info = files.stat(path)
-    except (OSError, ValueError):
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     device = info.block or info.character
     return of_number(files, (os.major(device), os.minor(device)), is_block=bool(info.block)) if device else {}
@@ -50,7 +51,7 @@ def of_named(files: HostFiles, path: str) -> Mapping[str, Place]:
 def _places(files: HostFiles, path: str, deep: int) -> Iterator[tuple[str, Place]]:
     try:
         own = files.real(path)
-    except (OSError, ValueError):
+    except (FileNotFoundError, NotADirectoryError):
         return
     folder = own
     while folder.startswith(DEVICES) and folder != DEVICES.rstrip("/"):
@@ -69,20 +70,22 @@ def _behind(files: HostFiles, own: str) -> list[str]:
         folder = f"{_GROUPS}/{own.removeprefix(_VFIO)}/devices"
     try:
         return [f"{folder}/{name}" for name in files.listdir(folder)[:_MOST_BEHIND]]
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 
 def _told(files: HostFiles, folder: str) -> Place | None:
-    cpus = _list(files, f"{folder}/local_cpulist")
+    node = _text(files, f"{folder}/numa_node")
+    if node == "-1":  # the firmware does not say, and the list of CPUs is that of all
+        return None
+    cpus = cpuset.parse(_text(files, f"{folder}/local_cpulist"))
     if cpus:
         return cpus, 0
-    node = _list(files, f"{folder}/numa_node")  # -1, which is no list: the firmware does not say
-    return (0, node) if node else None
+    return (0, cpuset.parse(node)) if node else None
 
 
-def _list(files: HostFiles, path: str) -> CpuSet:
+def _text(files: HostFiles, path: str) -> str:
     try:
-        return cpuset.parse(files.read(path, cpuset.MAX_TEXT).decode("ascii", "replace").strip())
-    except (OSError, ValueError):
-        return 0
+        return files.read(path, cpuset.MAX_TEXT).decode("ascii", "replace").strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""

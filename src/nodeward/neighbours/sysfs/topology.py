@@ -10,6 +10,7 @@ number, cores by their lowest CPU, level-3 caches by the kernel's cache id where
 
 import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from nodeward.core import cpuset
 from nodeward.core.cpuset import MAX_CPU, CpuSet
@@ -145,10 +146,11 @@ def _near(files: HostFiles, holes: Holes, named: Sequence[str], memory: Sequence
     found = dict[str, CpuSet]()
     for path in named:
         cpus = 0
-        for local, nodes in devices.of_named(files, path).values():
-            cpus |= local
-            for one in memory:
-                cpus |= one.cpus if nodes >> one.id & 1 else 0
+        with suppress(OSError, ValueError):
+            for local, nodes in devices.of_named(files, path).values():
+                cpus |= local
+                for one in memory:
+                    cpus |= one.cpus if nodes >> one.id & 1 else 0
         if cpus:
             found[path] = cpus
         else:

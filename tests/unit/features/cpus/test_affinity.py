@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from nodeward.core import events as ev
-from nodeward.core.workload import POD, ContainerId
+from nodeward.core.workload import POD, ContainerId, Phase
 from nodeward.features.cpus.policies.topology_aware import TOPOLOGY_AWARE
 from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
 from nodeward.neighbours.formats.described import sandbox
@@ -76,9 +76,29 @@ def test_what_cannot_be_read_is_said_and_counts_as_nothing(said: object, why: st
     assert why in fault
 
 
+def test_an_annotation_that_nests_without_end_takes_nobody_down() -> None:
+    """It is no YAML that is read, so it stays as it is, and is no JSON either."""
+    deep = "[" * 5000
+    domain = "resource-policy.nri.io"
+    words = ("affinity", "anti-affinity"), ("cold-start", "deny.topologyhints", "topologyhints")
+    for key in (*(f"{domain}/{one}" for one in words[0]), *(f"{one}.{domain}" for one in words[1])):
+        one = ask("c", 1000, notes=sandbox("s", "u", "shop", "c", annotations={key: deep}).annotations)
+        assert [*TOPOLOGY_AWARE.faults(one)] or "cold-start" in key
+    engine = build.told(RULES, of=W)
+    comes(engine, "db")
+    hostile = replace(build.home("x"), annotations={NEAR: deep, f"cold-start.{domain}": deep})
+    homes, ones = (build.home("db"), hostile), (build.one("db", 2), build.one("x", 2))
+    engine(ev.Listed(homes, tuple(one.in_phase(Phase.RUNNING) for one in ones), 9))
+    grants = engine.state.cpus.pools.grants
+    assert not grants["db/app"].own & grants["x/app"].own
+
+
 def test_yaml_of_annotations_is_json_in_events_and_what_is_none_stays_as_it_is() -> None:
     bomb = "a: &a [x]\nb: *a"
     long = "a: [" + "b, " * 4000 + "]"
     for said, expected in (("web: [db] # near", '{"web":["db"]}'), (bomb, bomb), (long, long), ("a: [", "a: [")):
         home = sandbox("s", "u", "shop", "web", annotations={NEAR: said, "resource-policy.nri.io/other": "x"})
         assert home.annotations == {NEAR: expected}
+    many = {f"cold-start.resource-policy.nri.io/container.{i}": "duration: 1s" for i in range(1000)}
+    read = sandbox("s", "u", "shop", "web", annotations=many).annotations.values()
+    assert 0 < sum(text.startswith("{") for text in read) < 40

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from nodeward.core import events as ev
 from nodeward.core.cpuset import of, text
 from nodeward.core.decision import Decision
+from nodeward.core.hints import Hint, HintKind, Hints
 from nodeward.core.topology import Machine, MemoryNode
 from nodeward.core.workload import ContainerId, Phase, Qos
 from nodeward.features.cpus.feature import CPUS
@@ -17,9 +18,10 @@ from nodeward.features.cpus.memory_zones import counted, promised
 from nodeward.features.cpus.pool_settings import MemoryType, PoolLevel, TopologyAwareSettings
 from nodeward.features.cpus.pools import joined, left
 from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
-from nodeward.features.cpus.values import Ask, Grant, Ground, Pools
+from nodeward.features.cpus.values import Ask, CpusRecalled, Grant, Ground, Pools, Recorded
 from nodeward.features.cpus.view import cpus_view
 from nodeward.features.cpus.words import drawing
+from nodeward.features.root import State
 from tests.unit.features.build import Told, adjusted
 from tests.unit.features.cpus import build
 from tests.unit.features.cpus.machines import W
@@ -238,6 +240,32 @@ def test_a_container_begins_without_dram_and_gets_it_when_its_time_is_over() -> 
 
 
 WRONG = ("60s", '{"duration":60}', '{"duration":"61m"}', '{"duration":"1s","x":1}', '{"duration":"s"}')
+
+
+def test_a_daemon_that_begins_anew_goes_on_with_the_time_that_is_left() -> None:
+    machine = nodes(W, MemoryNode(4, 0, 64 * GIB, distances={i: 17 + 11 * (i > 1) for i in range(4)}))
+    before, _ = begins_cold('{"duration":"1h"}', machine)
+    home, made = build.home("web"), build.one("web", 2)
+    before(ev.Created(home, made))
+    before(ev.Started(home, made.in_phase(Phase.RUNNING)))
+    cpus = before.state.cpus
+    engine = Told(State(settings=before.state.settings), at_ns=3500 * 10**9)
+    engine(CpusRecalled(Recorded(machine, cpus.rules, cpus.pools, {"web/app": of((4,))})))
+    engine(ev.TopologyRead(machine))
+    engine(ev.Listed((home,), (made.in_phase(Phase.RUNNING),), 1))
+    assert CPUS.next_wake(engine.state) == 3601 * 10**9
+
+
+def test_memory_of_things_that_kubelet_gave_stays_theirs() -> None:
+    """Its CPUs are on all nodes; it is not given the memory of all."""
+    engine = build.told(PolicySettings("topology-aware", reserved=Amount(AmountKind.CPUSET, 1)), of=nodes(W))
+    home = replace(build.home("web"), annotations={"pick-resources-by-hints.resource-policy.nri.io": "true"})
+    made = build.one("web", 3)
+    hints = Hints(tuple(Hint(HintKind.POD_RESOURCE, nodes=1 << node) for node in (1, 3)))
+    decision = engine(ev.Creating(home, made, ask_id=engine.state.seq + 1, hints=hints))
+    assert adjusted(decision).memory_nodes == "1,3"
+    engine(ev.Created(home, made))
+    assert not engine(ev.Started(home, made.in_phase(Phase.RUNNING))).goals
 
 
 @pytest.mark.parametrize("said", WRONG)

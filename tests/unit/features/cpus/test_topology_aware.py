@@ -177,6 +177,7 @@ def near(*nodes: int, kind: HintKind = HintKind.POD_RESOURCE) -> tuple[Hint, ...
 NEAR = {
     "a node": (ask("c", 500), near(3), "NUMA node #3"),
     "nothing that is there": (ask("c", 500), near(9), "NUMA node #1"),
+    "what the firmware does not place": (ask("c", 500), (Hint(HintKind.MOUNT, W.online),), "NUMA node #1"),
     "two nodes of a package": (ask("c", 500), near(2, 3), "socket #1"),
     "two nodes of two packages": (ask("c", 500), near(0, 3), "root"),
     "a disk of a package": (ask("c", 500), (Hint(HintKind.MOUNT, W.nodes[2].cpus | W.nodes[3].cpus),), "socket #1"),
@@ -200,6 +201,9 @@ def test_strict_hints_let_it_run_near_all_that_it_uses_or_not_at_all() -> None:
     for hints in (near(0, 3), near(3)):
         why = node.admit(replace(ask("d", 6000, notes=notes), hints=hints))
         assert "strict.topologyhints lets it run only near what it uses" in why
+    assert "that this machine does not have" in node.admit(replace(ask("x", 100, notes=notes), hints=near(9)))
+    assert node.admit(replace(ask("y", 100, notes=notes, namespace="kube-system"), hints=near(1))) == ""
+    assert node.grant("y").pool == "NUMA node #1"  # not on the reserved CPUs of node 0
     why = node.admit(replace(ask("e", 100, notes=notes), unhinted=("kubelet's PodResources did not answer",)))
     assert why.endswith("and kubelet's PodResources did not answer")
 
@@ -309,7 +313,15 @@ asks = st.builds(
         st.sampled_from((0, 100, 900, 1000, 1500, 2000, 2500, 5000)),
         st.sampled_from(Qos),
         st.sampled_from((0, 3000)),
-        st.sampled_from(({}, {f"unlimited-burstable.{N}": "numa"}, {f"require-isolated-cpus.{N}": "1"})),
+        st.sampled_from(
+            (
+                {},
+                {f"unlimited-burstable.{N}": "numa"},
+                {f"require-isolated-cpus.{N}": "1"},
+                {f"pick-resources-by-hints.{N}": "1"},
+                {f"pick-resources-by-hints.{N}": "1", f"prefer-isolated-cpus.{N}": "1"},
+            )
+        ),
         namespace=st.sampled_from(("shop", "lab", "kube-system")),
     ),
     some_hints,

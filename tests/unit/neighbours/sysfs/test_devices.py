@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from nodeward.core.cpuset import of
 from nodeward.host.hostfs import OsFiles
 from nodeward.neighbours.sysfs import devices
@@ -20,8 +22,9 @@ def tree(root: Path) -> OsFiles:
         "sys/devices/pci0000:00/local_cpulist": "0-31\n",
         "sys/devices/virtual/block/dm-0/dev": "253:0\n",
         "sys/devices/virtual/vfio/7/dev": "243:0\n",
+        "sys/devices/platform/unplaced/local_cpulist": "0-31\n",
+        "sys/devices/platform/unplaced/numa_node": "-1\n",
         "sys/devices/platform/broken/local_cpulist": "x\n",
-        "sys/devices/platform/broken/numa_node": "-1\n",
     }
     links = {
         "sys/dev/block/8:1": f"../../../{PCI}/block/sda/sda1",
@@ -29,7 +32,8 @@ def tree(root: Path) -> OsFiles:
         "sys/devices/virtual/block/dm-0/slaves/sda1": f"../../../../../../{PCI}/block/sda/sda1",
         "sys/dev/char/243:0": "../../devices/virtual/vfio/7",
         "sys/kernel/iommu_groups/7/devices/0000:00:02.0": f"../../../../../{OTHER}",
-        "sys/dev/char/1:9": "../../devices/platform/broken",
+        "sys/dev/char/1:9": "../../devices/platform/unplaced",
+        "sys/dev/char/6:7": "../../devices/platform/broken",
         "sys/dev/char/6:6": "/etc",
     }
     for path, text in files.items():
@@ -51,8 +55,11 @@ def test_the_nearest_folder_that_tells_counts_and_those_behind_a_device(tmp_path
     assert near((8, 1)) == [disk]
     assert near((253, 0)) == [disk]  # a device mapper's device is where its disk is
     assert near((243, 0), block=False) == [(0, of((1,)))]  # by the IOMMU group
-    assert near((1, 9), block=False) == []  # neither tells
-    assert near((6, 6), block=False) == []  # a link out of sysfs
+    assert near((1, 9), block=False) == []  # the firmware does not tell
+    with pytest.raises(OSError, match="cross-device"):
+        near((6, 6), block=False)  # a link out of the host's files
+    with pytest.raises(ValueError, match="neither a CPU nor a range"):
+        near((6, 7), block=False)
     assert near((99, 1)) == near((0, 41)) == []
     assert list(devices.of_named(files, f"/{OTHER}").values()) == [(0, of((1,)))]
     assert devices.of_named(files, "/dev/nosuch") == {}

@@ -8,26 +8,27 @@ not tell; what it reads of paths and devices leaves it as CPUs and memory nodes 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from functools import partial
 
 from nodeward.core import annotations as keys
-from nodeward.core.errors import NodewardError
 from nodeward.core.events import Creating
 from nodeward.core.hints import MOST_HINTS, Hint, HintKind, Hints, Used
 from nodeward.core.workload import Sandbox
 from nodeward.features.cpus.hint_words import PathRule, kinds_of, path_rule
+from nodeward.features.cpus.match import globs
 from nodeward.features.cpus.policies.table import policy_of
 from nodeward.features.cpus.requested import scoped
 from nodeward.features.cpus.step import is_active
 from nodeward.features.root import State
 from nodeward.host.hostfs import HostFiles
-from nodeward.host.lanes import GivenUpError, Lane, done_on
+from nodeward.host.lanes import Lane, done_on
 from nodeward.neighbours.formats import cgroup_mounts
 from nodeward.neighbours.sysfs import devices
 
 MOUNTS = "/proc/1/mountinfo"
 """The host's own, where the daemon has the host's process ids; of another's mounts none has a container's path."""
+QUIET_S = 5.0
+"""So long kubelet is not asked again after it did not answer in time: the next containers wait for it no more."""
 POD_RESOURCE = "podresapi:"
 """Before a resource's name where annotations allow or deny it."""
 _NOT_BELOW = ("/etc/", "/lib/", "/lib32/", "/lib64/", "/usr/lib/", "/usr/lib32/", "/usr/lib64/", "/dev/termination-log")
@@ -45,6 +46,7 @@ class HintReader:
 
     def __init__(self, state: Callable[[], State], files: HostFiles, lane: Lane, of_kubelet: OfKubelet) -> None:
         self._state, self._files, self._lane, self._of_kubelet = state, files, lane, of_kubelet
+        self._quiet_until_s = 0.0
 
     def __call__(self, question: Creating, used: Callable[[], list[Used]], within_s: float) -> Awaitable[Hints] | None:
         cpus = self._state().cpus
@@ -63,16 +65,23 @@ class HintReader:
         jobs += [(partial(self._of_pod, question, rules), "kubelet's PodResources")] if asks_kubelet else []
         for told in await asyncio.gather(*(_in_time(job(), whose, within_s) for job, whose in jobs)):
             if isinstance(told, str):
-                faults.append(f"{told}; it counts as near to everything")
+                faults.append(f"{told}; that counts as near to everything")
             else:
                 found += told
+        if len(found) > MOST_HINTS or len(things) > MOST_HINTS:
+            faults.append(f"it uses more than {MOST_HINTS} things, and no more are looked at")
         return Hints(tuple(dict.fromkeys(found))[:MOST_HINTS], tuple(faults))
 
     async def _of_files(self, things: Sequence[Used], rules: "_Rules") -> list[Hint]:
         return await done_on(self._lane, "hints", partial(_by_sysfs, self._files, things, rules))
 
     async def _of_pod(self, question: Creating, rules: "_Rules") -> list[Hint]:
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._quiet_until_s:
+            raise TimeoutError
+        self._quiet_until_s = now_s + QUIET_S  # unless it answers: those that come meanwhile do not wait for it too
         told = await self._of_kubelet(question.sandbox, question.container.name)
+        self._quiet_until_s = 0.0
         return [one for one in told if rules.allow(f"{POD_RESOURCE}{one.resource}")]
 
 
@@ -80,10 +89,11 @@ async def _in_time(job: Awaitable[list[Hint]], whose: str, within_s: float) -> l
     try:
         async with asyncio.timeout(within_s):
             return await job
-    except TimeoutError:
-        return f"{whose} did not tell within {within_s:.1f} s what the container uses"
-    except (NodewardError, GivenUpError, OSError) as error:
-        return f"{whose} did not tell what the container uses: {error}"
+    except Exception as error:  # what it says may name paths and devices, which stay here
+        log.warning("hints=unread of=%r error=%r", whose, str(error) or "not in time")
+        return (
+            f"{whose} did not tell in time what the container uses, or what it told cannot be read (log: hints=unread)"
+        )
 
 
 def _asked(question: Creating) -> tuple[HintKind, ...]:
@@ -118,19 +128,16 @@ class _Rules:
 def _matches(rule: PathRule | None, paths: Sequence[str]) -> bool:
     if rule is None:
         return False
-    globs, patterns = rule
-    return any(fnmatchcase(path, one) if globs else path.startswith(one) for path in paths for one in patterns)
+    are_globs, patterns = rule
+    return any(globs(one, path) if are_globs else path.startswith(one) for path in paths for one in patterns)
 
 
 def _by_sysfs(files: HostFiles, things: Sequence[Used], rules: _Rules) -> list[Hint]:
     """Each place once, whatever is there."""
     found, mounts = dict[str, Hint](), dict[str, tuple[int, int]]()
     if any(one.kind is HintKind.MOUNT for one in things):
-        try:
-            data = files.read(MOUNTS, cgroup_mounts.MAX_BYTES)
-            mounts = {one.place: one.device for one in cgroup_mounts.mounts(data) if one.device is not None}
-        except OSError as error:
-            log.debug("hints=without-mounts error=%s", error)
+        data = files.read(MOUNTS, cgroup_mounts.MAX_BYTES)
+        mounts = {one.place: one.device for one in cgroup_mounts.mounts(data) if one.device is not None}
     for one in things[:MOST_HINTS]:
         number = _disk(mounts, one) if one.kind is HintKind.MOUNT else one.number
         if number is not None:

@@ -31,6 +31,8 @@ MEMORY_S = 10.0
 """How often the memory that containers use on each node is read, where a policy counts it."""
 LEAST_BYTES = 1 << 20
 """A change is told if it is larger than this and than a 64th: a container's use is never quite the same."""
+AT_ONCE = 32
+"""Containers that are read in one job of the lane."""
 MOST_TOLD = 128
 """Containers in one event."""
 DRIFT_S = 2.0
@@ -130,30 +132,24 @@ async def watch_use(files: HostFiles, lane: Lane, core: Core[State], clock: Cloc
 
 
 async def watch_memory(files: HostFiles, root: str, lane: Lane, core: Core[State], clock: Clock) -> None:
-    """Reports the memory that containers use on each node, while a policy holds some to a few. While a reading hangs
-    nothing is known, and none is begun."""
-    is_reading = False
-
-    def read(paths: Mapping[ContainerId, str]) -> Mapping[ContainerId, Mapping[int, int]]:
-        nonlocal is_reading
-        is_reading = True
-        try:
-            return memory_use.read_used(files, root, paths)
-        finally:
-            is_reading = False
-
+    """Reports the memory that containers use on each node, while a policy holds some to a few. What cannot be read, or
+    not in time, is not known."""
     while True:
         await clock.sleep(MEMORY_S)
-        if is_reading or not counts_memory(core.state):
+        if not counts_memory(core.state):
             continue
-        held = core.state.cpus.held
-        found: Mapping[ContainerId, Mapping[int, int]] = {}
+        paths = ((one, held.path) for one, held in core.state.cpus.held.items() if held.path)
+        found = dict[ContainerId, Mapping[int, int]]()
         try:
-            found = await done_on(lane, "memory", partial(read, {one: of.path for one, of in held.items() if of.path}))
+            while some := dict(islice(paths, AT_ONCE)):
+                found |= await done_on(lane, "memory", partial(memory_use.read_used, files, root, some))
         except (GivenUpError, OSError) as error:
             log.warning("memory=unread error=%s so='what is in use is not known'", error)
+            found = {}
         known = core.state.cpus.memory_used
-        news = ((one, now) for one in held if _has_changed(known.get(one, {}), now := found.get(one, {})))
+        news = (
+            (one, now) for one in core.state.cpus.held if _has_changed(known.get(one, {}), now := found.get(one, {}))
+        )
         while part := dict(islice(news, MOST_TOLD)):
             core.tell(MemoryUsed(part))
 

@@ -12,6 +12,10 @@ Choices of upstream that are others here:
   the tree never gives more than it has free
 - a resize that does not fit leaves a container without a place there; here it keeps what it has, and is refused
 - a resize may move a container to any pool there; here it stays in its pool, or goes to one around it
+- an affinity that cannot be read fails a create there; here it counts as none, and the log says so
+- something near all CPUs, as where the firmware does not tell, puts containers into the root there, and here says
+  nothing
+- strict hints are those of CPUs here: memory may come from farther nodes where the near ones are full
 - a container whose memory fits nowhere is refused there; here it has all nodes, since kubelet has let its pod in
 """
 
@@ -31,7 +35,7 @@ from nodeward.features.cpus.affinity import is_wished, wishes
 from nodeward.features.cpus.amounts import universe
 from nodeward.features.cpus.cold_start import cold_ns
 from nodeward.features.cpus.hint_words import HINT_WORDS, is_path_rule, kinds_of
-from nodeward.features.cpus.near import cpus_of, is_within, usable
+from nodeward.features.cpus.near import cpus_of, is_there, is_within, usable
 from nodeward.features.cpus.picker import pick
 from nodeward.features.cpus.policies.balloons import KINDS
 from nodeward.features.cpus.policies.pools_with_rules import (
@@ -154,6 +158,10 @@ def _faults(ask: Ask) -> Iterator[str]:
 
 
 def _want(node: Node, ask: Ask) -> Want:
+    return replace(_wanted(node, ask), types=_types(ask))
+
+
+def _wanted(node: Node, ask: Ask) -> Want:
     if ask.source == UNREAD and ask.has:
         return Want(ask.has.bit_count(), unread=True)
     wants_reserved, _ = _flag(ask, "prefer-reserved-cpus")
@@ -226,15 +234,18 @@ def _admit(ground: Ground, at: Pools, ask: Ask) -> Pools | Denied:
     try:
         cold_ns(node.machine, ask)
     except ValueError as error:
-        if not ask.has:
+        if ask.mems is None:
             return Denied(str(error))
+    strict = not ask.has and _flag(ask, "strict.topologyhints")[0] is True
+    if strict and (why_not := _unknown(node, ask)):
+        return Denied(f"it wants to be near what it uses (annotation strict.topologyhints), and {why_not}")
     if want.reserved and ask.was not in node.tree.at and (after := _in_reserved(node, at, ask, want)):
-        return after
+        is_near = all(not node.reserved & ~(cpus_of(node.machine, one) or ~0) for one in ask.hints)
+        if not strict or is_near:
+            return after
     free, stay = free_m(node, at), _stays(node, ask, want)
     choices, there = choices_of(node, at, free, ask, want), _there(node, at, ask, want)
-    if not ask.has and _flag(ask, "strict.topologyhints")[0]:
-        if ask.unhinted:
-            return Denied(f"it wants to be near what it uses (annotation strict.topologyhints), and {ask.unhinted[0]}")
+    if strict:
         choices = [one for one in choices if is_within(node.machine, node.tree.pools[one.at], _hints(node, ask))]
     if after := _by_hints(node, at, free, choices, ask, want):
         return after
@@ -249,13 +260,21 @@ def _hints(node: Node, ask: Ask) -> tuple[Hint, ...]:
     return usable(node.machine, ask.hints)
 
 
+def _unknown(node: Node, ask: Ask) -> str:
+    """Why it cannot be told what it is to be near to, in words; empty where that is known."""
+    if ask.unhinted:
+        return ask.unhinted[0]
+    lost = any(not is_there(node.machine, one) for one in ask.hints)
+    return "something that it uses is near CPUs or memory nodes that this machine does not have" if lost else ""
+
+
 def _by_hints(
     node: Node, at: Pools, free: Sequence[int], choices: Sequence[Choice], ask: Ask, want: Want
 ) -> Pools | None:
     """With CPUs of its own near each thing that kubelet has given it, as many near each; None where its pod does not
     ask for that, or they cannot be had so."""
     told = [one for one in _hints(node, ask) if one.kind is HintKind.POD_RESOURCE]
-    if not 0 < len(told) <= want.full or want.must or _flag(ask, "pick-resources-by-hints")[0] is not True:
+    if not 0 < len(told) <= want.full or want.isolated or _flag(ask, "pick-resources-by-hints")[0] is not True:
         return None
     near = [cpus_of(node.machine, one) for one in told]
     around = _union(near)
@@ -358,6 +377,11 @@ def _changed(node: Node, at: Pools, before: Grant, ask: Ask) -> Pools | Denied:
     return Denied(_full(node, others, free, ask, want))
 
 
+def _types(ask: Ask) -> tuple[MemoryType, ...]:
+    """The types of memory that it may have."""
+    return next(filter(None, (memory_types(ask, key) for key in keys.OF_TREE["memory-type"])), _USUAL)
+
+
 def _hides(ask: Ask) -> bool:
     return _flag(ask, "hide-hyperthreads")[0] is True
 
@@ -366,9 +390,8 @@ def _grant(node: Node, ask: Ask, want: Want, pool: str, own: CpuSet, why: Reason
     hides = _hides(ask)
     keeps_memory, _ = _flag(ask, "memory.preserve")
     pins, is_pinned = node.rules.pin_memory and not keeps_memory, node.rules.pin_cpu and bool(pool)
-    types = next(filter(None, (memory_types(ask, key) for key in keys.OF_TREE["memory-type"])), _USUAL)
-    cold = 0
-    if pins and not ask.has:  # one that runs has its memory
+    types, cold = _types(ask), 0
+    if pins and ask.mems is None:  # one that runs has its memory
         with suppress(ValueError):
             cold = cold_ns(node.machine, ask)
     shares = (want.part_m or 1000 * want.full) if ask.known and is_pinned else 0

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from nodeward.core.cpuset import CpuSet
 from nodeward.core.hints import Hint
 from nodeward.core.topology import Level, Machine
+from nodeward.features.cpus.memory_nodes import types_of
 from nodeward.features.cpus.near import score, usable
 from nodeward.features.cpus.picker import CpuPriority, pick, preferred
-from nodeward.features.cpus.pool_settings import TopologyAwareSettings
+from nodeward.features.cpus.pool_settings import MemoryType, TopologyAwareSettings
 from nodeward.features.cpus.pool_tree import Tree
 from nodeward.features.cpus.pools import own_of
 from nodeward.features.cpus.values import Ask, Pools
@@ -49,6 +50,8 @@ class Want:
     """A Burstable container's; 0 for none."""
     level: Level | None = None
     """Of the pool for a Burstable container without a limit."""
+    types: tuple[MemoryType, ...] = ()
+    """Of the memory that it may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ def given_up(node: Node, at: Pools, free: Sequence[int], i: int, want: Want, nea
 
 def choices_of(node: Node, at: Pools, free: Sequence[int], ask: Ask, want: Want) -> list[Choice]:
     """The pools that have room, the best first."""
-    kin, full_zones = _kin(node, at, ask), _without_room(node, at, ask)
+    kin, full_zones = _kin(node, at, ask), _without_room(node, at, ask, want)
     hints = usable(node.machine, ask.hints)
     isolated = at.pools[ISOLATED].cpus if ISOLATED in at.pools else 0
     found = list[Choice]()
@@ -168,9 +171,10 @@ def _beside_hints(node: Node, i: int, hints: Sequence[Hint]) -> tuple[int, ...]:
     return (-product, -above, -pool.depth, i) if above else (0, 0, 0, 0)
 
 
-def _without_room(node: Node, at: Pools, ask: Ask) -> list[int]:
+def _without_room(node: Node, at: Pools, ask: Ask, want: Want) -> list[int]:
     """By pool, 1 where its memory nodes have too little left for what the container requests."""
-    pools, size = node.tree.pools, {one.id: one.bytes for one in node.machine.memory}
+    pools, types = node.tree.pools, types_of(node.machine)
+    size = {one.id: one.bytes for one in node.machine.memory if types.get(one.id) in want.types}
     bytes_ = ask.memory_request or ask.memory_limit
     if not bytes_ or not node.rules.pin_memory:
         return [0] * len(pools)

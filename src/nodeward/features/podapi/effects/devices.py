@@ -15,7 +15,6 @@ from nodeward.core.cpuset import of
 from nodeward.core.devices import Evidence, Judged, PodDevice, PodNuma, Told
 from nodeward.core.errors import NodewardError
 from nodeward.core.hints import Hint, HintKind
-from nodeward.core.modes import Mode
 from nodeward.core.text import printable_name
 from nodeward.core.topology import MOST_NODES
 from nodeward.core.workload import Sandbox
@@ -56,8 +55,6 @@ class PodDevices:
     def components(self, lane: Callable[[str], ThreadLane], note: Note) -> list[Component]:
         """What runs for it, where the settings want the socket or the Pod API."""
         settings = self._settings
-        if not settings.cold_plug.enabled and not settings.podapi.enabled and settings.cpus.mode is Mode.OFF:
-            return []
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC's own log tells of each peer's end
         chosen: list[Component] = [("pod-devices", partial(self._hold, lane))]
         if settings.cold_plug.enabled:

@@ -22,6 +22,7 @@ from nodeward.core.errors import NodewardError, WireError
 from nodeward.core.gating import CONDITIONS, MOST_HANDLERS, listed
 from nodeward.core.modes import EPC_RESOURCE, NFD_NUMBERS, Mode
 from nodeward.core.setting import is_absolute, meanings
+from nodeward.features.cpus.pool_settings import ClaimNames
 from nodeward.features.cpus.settings import MOST_LATE_MS, Amount, Driver
 from nodeward.features.cpus.spelling import policy
 from nodeward.features.keys.settings import Attestation, CapacitySource, KeyKind, Publisher, Share
@@ -610,6 +611,11 @@ def _check_claims(settings: Settings, faults: list[str]) -> None:
             faults.append(f"{where}.dra.mode: is enforce, and {where}.mode is {mode.value}: set that to enforce too")
     if len(dict.fromkeys((dra.driver, epc.driver, cpu.driver))) < 3:
         faults.append("keys.dra.driver, limits.dra.driver and cpus.dra.driver: each needs a name of its own")
+    is_theirs = settings.policy.claims.names is ClaimNames.DRA_DRIVER_CPU
+    if settings.policy.active == "claims" and is_theirs and cpu.driver != "dra.cpu":
+        faults.append(
+            f"cpus.dra.driver: is {cpu.driver!r}, and policy.claims.names is dra-driver-cpu: set it to dra.cpu"
+        )
     if settings.policy.active == "claims" and cpu.mode is not Mode.ENFORCE and settings.cpus.mode is Mode.ENFORCE:
         faults.append("policy.active: is claims, and cpus.dra.mode is not enforce: set that to enforce too")
     _check_devices(settings, faults)

@@ -70,6 +70,7 @@ def ask_of(
         memory_limit=memory_limit,
         pod_level=found.pod_level,
         faults=found.faults,
+        resizes=resize,
         claims=claims,
         unclaimed=unclaimed,
     )

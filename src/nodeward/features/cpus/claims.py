@@ -21,16 +21,17 @@ from nodeward.core.tables import put, without
 from nodeward.core.topology import Level
 from nodeward.core.workload import Amounts, PodUid
 from nodeward.features.cpus.policies import claims as policy
-from nodeward.features.cpus.pool_settings import CLAIMS, SHARED, DevicesBy
+from nodeward.features.cpus.pool_settings import CLAIMS, SHARED, ClaimNames, DevicesBy
 from nodeward.features.cpus.state import ByClaim, Cpus
 from nodeward.features.cpus.values import Denied, Ground, Pools
 from nodeward.features.root import State
 
 KIND = "cpu-slice"
 """Of the goal by which devices are published."""
-CAPACITY = "cpu"
+_CAPACITY = {ClaimNames.NODEWARD: "cpu", ClaimNames.DRA_DRIVER_CPU: "dra.cpu/cpu"}
+_DEVICE = {ClaimNames.NODEWARD: "cpus-{}-{}", ClaimNames.DRA_DRIVER_CPU: "cpudev{}{:03d}"}
 _LEVELS = {DevicesBy.NUMA: Level.NUMA, DevicesBy.SOCKET: Level.PACKAGE, DevicesBy.L3: Level.L3}
-_OURS = re.compile(r"cpus-(numa|socket|l3)-[0-9]{1,5}")
+_OURS = re.compile(r"cpus-(numa|socket|l3)-[0-9]{1,5}|cpudev(numa|socket)[0-9]{3,5}")
 _REMEDY = "delete the pod, and its claim where that stays; the next one is allocated anew"
 
 
@@ -48,10 +49,15 @@ def _ground(state: State) -> Ground | None:
 
 def devices(ground: Ground) -> Mapping[str, CpuSet]:
     """By device, the CPUs that claims may have of it at all."""
-    by = ground.rules.claims.devices
-    every = policy.sold(ground.machine, ground.rules)
-    groups = ground.machine.groups(_LEVELS[by])
-    return {f"cpus-{by.value}-{one.id}": one.cpus & every for one in groups if one.cpus & every}
+    return {name: cpus for name, (_, cpus) in _groups(ground).items()}
+
+
+def _groups(ground: Ground) -> Mapping[str, tuple[int, CpuSet]]:
+    """By device, the number of its group, and the CPUs."""
+    rules, every = ground.rules.claims, policy.sold(ground.machine, ground.rules)
+    groups, name = ground.machine.groups(_LEVELS[rules.devices]), _DEVICE[rules.names]
+    found = ((one.id, one.cpus & every) for one in groups if one.cpus & every)
+    return {name.format(rules.devices.value, number): (number, cpus) for number, cpus in found}
 
 
 # ---- kubelet asks
@@ -105,7 +111,7 @@ def _counts(claim: Claim) -> tuple[Amounts, str]:
     for one in claim.allocated:
         if not _OURS.fullmatch(one.device):
             return {}, f"its device {one.device[:64]!r} is none of ours, such as cpus-numa-0"
-        count = one.consumed.get(CAPACITY, 0)
+        count = next((one.consumed[name] for name in _CAPACITY.values() if name in one.consumed), 0)
         if not one.admin and count < 1:
             return {}, (
                 "its allocation does not say how many CPUs it consumes, so nobody has counted them: the feature gate "
@@ -177,6 +183,17 @@ def with_pools(state: State, ground: Ground, at: Pools) -> Pools:
     return at
 
 
+def as_placed(cpus: Cpus) -> Cpus:
+    """With the CPUs of each claim that had to take others, as where all of its own are offline."""
+    of, pools = cpus.by_claim, cpus.pools.pools
+    moved = {
+        uid: replace(one, cpus=pools[name].cpus)
+        for uid, one in of.claims.items()
+        if (name := policy.pool_of(one.title)) in pools and pools[name].cpus & ~one.cpus
+    }
+    return _with(cpus, replace(of, claims={**of.claims, **moved})) if moved else cpus
+
+
 def tidied(state: State) -> Pools:
     """The pools without those of claims that have ended and that nobody is in."""
     ground, pools = _ground(state), state.cpus.pools
@@ -242,20 +259,30 @@ def promised(state: State, device: str) -> int:
 
 def _published(state: State, ground: Ground, driver: str) -> Iterable[Mapping[str, object]]:
     is_registered = state.cpus.by_claim.driver is not None and state.cpus.by_claim.driver.registered
+    groups, capacity = _groups(ground), _CAPACITY[ground.rules.claims.names]
     for name, value in values(state, ground).items():
-        about: dict[str, object] = {"kind": {"string": "cpus"}, "total": {"int": devices(ground)[name].bit_count()}}
-        number = int(name.rpartition("-")[2])
-        if ground.rules.claims.devices is DevicesBy.NUMA:
-            about["resource.kubernetes.io/numaNode"] = {"int": number}
         one: dict[str, object] = {
             "name": name,
-            "attributes": about,
+            "attributes": _attributes(ground, *groups[name]),
             "allowMultipleAllocations": True,
-            "capacity": {CAPACITY: _capacity(max(value, 1))},
+            "capacity": {capacity: _capacity(max(value, 1))},
         }
         if value <= promised(state, name) or not is_registered:
             one["taints"] = [{"key": f"{driver}/withheld", "effect": "NoSchedule"}]  # a capacity of 0 is refused
         yield one
+
+
+def _attributes(ground: Ground, number: int, cpus: CpuSet) -> Mapping[str, object]:
+    machine, is_numa = ground.machine, ground.rules.claims.devices is DevicesBy.NUMA
+    socket = next((one.id for one in machine.packages if one.cpus & cpus), 0)
+    smt = any(one.cpus.bit_count() > 1 for one in machine.cores)
+    numa = {"resource.kubernetes.io/numaNode": {"int": number}} if is_numa else {}
+    if ground.rules.claims.names is ClaimNames.NODEWARD:
+        own = {"kind": {"string": "cpus"}, "total": {"int": cpus.bit_count()}}
+        return {**own, "socketID": {"int": socket}, "smtEnabled": {"bool": smt}, **numa}
+    older = {key: {"int": number} for key in ("dra.cpu/numaNodeID", "dra.net/numaNode")} if is_numa else {}
+    theirs = {"dra.cpu/socketID": {"int": socket}, "dra.cpu/smtEnabled": {"bool": smt}}
+    return {"dra.cpu/numCPUs": {"int": cpus.bit_count()}, **theirs, **numa, **older}
 
 
 def _capacity(value: int) -> Mapping[str, object]:

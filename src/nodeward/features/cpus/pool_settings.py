@@ -61,6 +61,13 @@ class DevicesBy(Enum):
     L3 = "l3"
 
 
+class ClaimNames(Enum):
+    """Whose names devices, attributes and capacity of the policy `claims` have."""
+
+    NODEWARD = "nodeward"
+    DRA_DRIVER_CPU = "dra-driver-cpu"
+
+
 class MemoryType(Enum):
     """The memory type of a NUMA node. As nri-plugins tells them apart: a node with CPUs is DRAM, a small one without is
     HBM, another one PMEM."""
@@ -312,5 +319,10 @@ class ClaimsSettings:
 
     devices: DevicesBy = setting(
         DevicesBy.NUMA,
-        "What one device of the ResourceSlice stands for: the CPUs of a `numa` node, `socket` or `l3` cache.",
+        "What a device of the ResourceSlice stands for: the CPUs of a `numa` node, `socket` or `l3` cache.",
+    )
+    names: ClaimNames = setting(
+        ClaimNames.NODEWARD,
+        "`dra-driver-cpu`: devices, attributes and capacity have its names, for its claims; with `cpus.dra.driver: "
+        "dra.cpu`.",
     )

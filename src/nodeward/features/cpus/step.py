@@ -483,6 +483,7 @@ def _taken(state: State, ground: Ground, placed: Placed) -> tuple[Cpus, Decision
         in_force=True,
         newer=None,
     )
+    after = claims.as_placed(after)
     goals = _goals(replace(state, cpus=after), cpus.pools, tuple(held))
     if not after.pools.pools and not any(one.has or one.given for one in held.values()):
         after = replace(after, held={}, pools=Pools())  # nothing was pinned, and nothing is
@@ -759,7 +760,7 @@ def _of_ours(change: Callable[[State, Any], Cpus]) -> Hear[State]:
         state = replace(state, cpus=cpus)
         if machine is not None and cpus.in_force:
             pools = claims.with_pools(state, Ground(machine, cpus.rules), claims.tidied(state))
-            state = replace(state, cpus=replace(cpus, pools=pools))
+            state = replace(state, cpus=claims.as_placed(replace(cpus, pools=pools)))
         goals = _goals(state, before.pools)
         after, decision = _there(state, tuple(state.pods.containers)) if machine is not None else (state.cpus, NOTHING)
         return after, replace(decision, goals=(*goals, *decision.goals))

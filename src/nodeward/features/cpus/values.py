@@ -53,6 +53,8 @@ class Ask:
     """The pool that it is in, where the pools are made anew."""
     hints: tuple[Hint, ...] = ()
     """Where the things lie that it uses."""
+    resizes: bool = False
+    """The runtime is updating it, and `request_m` is by that."""
     claims: tuple[str, ...] = ()
     """The claims of CPUs that it uses, by NAMESPACE/NAME."""
     unclaimed: str = ""

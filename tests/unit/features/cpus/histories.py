@@ -13,9 +13,11 @@ from dataclasses import dataclass, field, replace
 
 from nodeward.core import events as ev
 from nodeward.core.annotations import ANTI_AFFINITY, STATIC_POOL
+from nodeward.core.claims import Allocated, Claim, ClaimUid, Promised
 from nodeward.core.cpuset import ids, parse, text
 from nodeward.core.decision import Adjustment, Decision, Final
 from nodeward.core.hints import NO_HINTS, Hint, HintKind, Hints
+from nodeward.core.modes import Mode
 from nodeward.core.topology import Group, Machine, MemoryNode
 from nodeward.core.workload import (
     Container,
@@ -29,9 +31,12 @@ from nodeward.core.workload import (
     Sandbox,
     SandboxId,
 )
+from nodeward.features.cpus import claims as cpu_claims
 from nodeward.features.cpus import recorded
 from nodeward.features.cpus.effects import journal as cpus_journal
 from nodeward.features.cpus.place import wanted
+from nodeward.features.cpus.policies import claims as policy_claims
+from nodeward.features.cpus.policies.claims import pool_of
 from nodeward.features.cpus.pool_settings import (
     BalloonsSettings,
     BalloonType,
@@ -49,13 +54,15 @@ from nodeward.features.cpus.pool_settings import (
 )
 from nodeward.features.cpus.pools import apart
 from nodeward.features.cpus.requested import shares_of
-from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
-from nodeward.features.cpus.values import CpusRecalled, Recorded
+from nodeward.features.cpus.settings import Amount, AmountKind, CpuClaims, CpusSettings, PolicySettings
+from nodeward.features.cpus.values import CpusRecalled, Ground, Recorded
 from nodeward.features.root import State
 from nodeward.features.settings import EngineSettings
 from tests.unit.features.build import Told
 from tests.unit.features.cpus.machines import machine
 
+DRIVER = "cpus.nodeward.io"
+BY_CLAIM = CpusSettings(dra=CpuClaims(Mode.ENFORCE, DRIVER))
 STEPS = 24
 BOOT = "this-boot"
 SIZES = (("burstable", 100), ("burstable", 700), ("besteffort", 0), ("", 1000), ("", 2000), ("", 2500), ("", 500))
@@ -95,6 +102,7 @@ RULES = {
             dynamic_pool_types=(DynamicPoolType("fast", ("lab",)), DynamicPoolType("slow", ("shop",)))
         ),
     ),
+    "claims": PolicySettings("claims", reserved=CPU0),
     "topology-aware": PolicySettings(
         "topology-aware",
         reserved=CPU0,
@@ -149,6 +157,8 @@ class Pod:
     """The set in the runtime's record."""
     shares: int = 0
     life: int = 0
+    claim: bool = False
+    """It uses a claim of CPUs."""
 
     @property
     def home(self) -> Sandbox:
@@ -177,7 +187,8 @@ class Pod:
     def spec(self) -> PodSpec:
         limit = 0 if self.qos else self.milli
         qos = {"burstable": Qos.BURSTABLE, "besteffort": Qos.BEST_EFFORT, "": Qos.GUARANTEED}[self.qos]
-        one = ContainerSpec("app", cpu_m=self.milli, cpu_limit_m=limit, memory_request=self.milli << 20)
+        claims = (f"{self.name}-own",) if self.claim else ()
+        one = ContainerSpec("app", cpu_m=self.milli, cpu_limit_m=limit, memory_request=self.milli << 20, claims=claims)
         return PodSpec(PodUid(self.name), self.namespace, self.name, (one,), qos=qos)
 
 
@@ -208,10 +219,12 @@ class World:
     story: list[str] = field(default_factory=list)
     engine: Told = field(default_factory=lambda: Told(State()))
     restarts: int = 0
+    book: tuple[Promised, ...] = ()
+    """The claims that are on record as prepared."""
 
     def begin(self) -> None:
         """A daemon that knows only what its files say."""
-        self.engine = Told(State(settings=EngineSettings(policy=self.rules)))
+        self.engine = Told(State(settings=EngineSettings(policy=self.rules, cpus=BY_CLAIM)))
         if self.forgets:
             self.journal, self.written = b"", None
         found = cpus_journal.read(self.journal, BOOT)
@@ -232,6 +245,8 @@ class World:
     def write_down(self) -> None:
         """What the daemon writes before it answers."""
         cpus = self.engine.state.cpus
+        if cpus.by_claim.recalled:
+            self.book = tuple(cpus.by_claim.claims.values())
         if cpus.machine is None or cpus.recorded is not None:
             return
         before = self.written
@@ -291,13 +306,62 @@ class World:
                         f"{name} and {other} both have {text(own & wanted(cpus.pools, other))}",
                     )
 
+        self.claims_hold()
+
+    def claims_hold(self) -> None:
+        """No CPU is two claims', and the scheduler is told of no more than there is."""
+        state, taken = self.engine.state, 0
+        if self.rules.active != "claims" or state.cpus.machine is None:
+            return
+        pools = state.cpus.pools.pools
+        for one in state.cpus.by_claim.claims.values():
+            pool = pools.get(pool_of(one.title))
+            own = pool.cpus if pool is not None else 0
+            self.must(not own & (taken | pools["shared"].cpus), f"{one.title} has {text(own)}, which others have too")
+            taken |= own
+        self.must(bool(pools["shared"].cpus), "nothing is left to share")
+        ground = Ground(state.cpus.machine, state.cpus.rules)
+        for name, value in cpu_claims.values(state, ground).items():
+            free = policy_claims.free(ground, state.cpus.pools, cpu_claims.devices(ground)[name]).bit_count()
+            self.must(value - cpu_claims.promised(state, name) <= free, f"{name} is sold with {value}, {free} are free")
+
     # ---- what happens
+
+    def prepares(self, pod: Pod) -> bool:
+        """Kubelet asks before the pod is made; whether its claim is promised, and on record."""
+        node, count = self.choose.randrange(len(self.of.nodes)), self.choose.randint(1, 4)
+        given = (Allocated("own", f"cpus-numa-{self.of.nodes[node].id}", "n", "s", {"cpu": count}),)
+        claim = Claim(ClaimUid(f"u-{pod.name}"), pod.namespace, f"{pod.name}-own", given, {PodUid(pod.name): pod.name})
+        decision = self.engine(ev.Preparing(DRIVER, claim, ask_id=self.engine.state.seq + 1))
+        assert isinstance(decision.answer, Final)
+        is_promised = isinstance(decision.answer.value, Adjustment)
+        self.story.append(f"prepare {count} of {given[0].device} for {pod.name}: {is_promised}")
+        self.book = tuple(self.engine.state.cpus.by_claim.claims.values())
+        self.write_down()
+        self.perform(decision)
+        return is_promised
+
+    def unprepares(self, name: str) -> None:
+        self.story.append(f"unprepare {name}")
+        self.perform(self.engine(ev.Unprepared(DRIVER, ClaimUid(f"u-{name}"))))
+        self.book = tuple(self.engine.state.cpus.by_claim.claims.values())
+        self.write_down()
+
+    def recalls(self) -> None:
+        """The daemon has read its book, and kubelet has it registered."""
+        self.perform(self.engine(ev.ClaimsRecalled(DRIVER, self.book)))
+        self.perform(self.engine(ev.DriverTold(DRIVER, registered=True)))
+        self.write_down()
 
     def create(self, name: str, dies: bool) -> None:
         sizes = (*SIZES, ("", 1500)) if self.rules.active == "topology-aware" else SIZES
         qos, milli = self.choose.choice(sizes)
         pod = Pod(name, qos, milli, self.choice_of_namespace())
-        if self.choose.random() < 0.5:
+        if self.rules.active == "claims" and self.choose.random() < 0.6:
+            pod.claim = self.prepares(pod)
+            if not pod.claim:
+                return
+        if self.choose.random() < 0.5 or self.rules.active == "claims":
             self.perform(self.engine(ev.PodSeen(pod.spec)))
         hints = self.hints() if self.rules.active == "topology-aware" else NO_HINTS
         decision = self.engine(ev.Creating(pod.home, pod.container, ask_id=self.engine.state.seq + 1, hints=hints))
@@ -308,6 +372,8 @@ class World:
             self.story.append(f"create {name} {qos or 'guaranteed'} {milli} in {pod.namespace}: refused")
             self.perform(self.engine(ev.SandboxRemoved(pod.home)))
             self.write_down()
+            if pod.claim:
+                self.unprepares(name)
             return
         self.write_down()
         pod.kernel = pod.record = parse(answer.value.cpus) if answer.value.cpus else 0
@@ -333,17 +399,24 @@ class World:
         return self.choose.choice(NAMESPACES)
 
     def end(self, name: str, dies: bool) -> None:
+        if self.pods[name].claim and self.choose.random() < 0.3:
+            self.unprepares(name)  # a pod deleted by force: its container runs on for a while
+            self.consistent()
         pod = self.pods.pop(name)
         self.story.append(f"end {name}")
         decision = self.engine(ev.SandboxRemoved(pod.home))
         if dies and self.choose.random() < 0.5:
             self.die(decision)  # before that was written down
+            if pod.claim:
+                self.unprepares(name)
             return
         self.write_down()
         if dies:
             self.die(decision)
         else:
             self.perform(decision)
+        if pod.claim:
+            self.unprepares(name)
 
     def again(self, name: str) -> None:
         """The container ends and is created again in its pod."""
@@ -433,7 +506,10 @@ class World:
             before.setdefault(pod.name, pod.record)
         self.story.append(f"restart: {_told(before)}")
         self.begin()
-        api = self.choose.choice(("first", "last", "never"))
+        by_claim = self.rules.active == "claims"
+        api = self.choose.choice(("first", "last") if by_claim else ("first", "last", "never"))
+        if by_claim and self.choose.random() < 0.5:
+            self.recalls()
         specs = tuple(pod.spec for pod in self.pods.values())
         if api == "first":
             self.perform(self.engine(ev.PodsListed(specs, as_of=0)))
@@ -443,6 +519,8 @@ class World:
         if api == "last":
             self.perform(self.engine(ev.PodsListed(specs, as_of=self.engine.state.seq)))
             self.write_down()
+        if by_claim and not self.engine.state.cpus.by_claim.recalled:
+            self.recalls()
         after = self.sets()
         self.must(set(after) == set(self.pods), "somebody is forgotten")
         for name in self.pods:
@@ -453,6 +531,9 @@ class World:
 
     def play(self) -> None:
         self.begin()
+        if self.rules.active == "claims":
+            self.engine(ev.Listed((), (), as_of=self.engine.state.seq))
+            self.recalls()
         for _ in range(STEPS):
             self.step()
 

@@ -16,6 +16,7 @@ from nodeward.core.topology import Machine
 from nodeward.core.workload import ContainerId, ContainerSpec, Phase, PodSpec, PodUid, Qos
 from nodeward.features.cpus.claims import KIND
 from nodeward.features.cpus.place import wanted
+from nodeward.features.cpus.pool_settings import ClaimNames, ClaimsSettings
 from nodeward.features.cpus.settings import Amount, AmountKind, CpuClaims, CpusSettings, PolicySettings
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
@@ -28,12 +29,13 @@ RULES = PolicySettings("claims", reserved=Amount(AmountKind.CPUSET, of((0, 16)))
 ON = CpusSettings(dra=CpuClaims(Mode.ENFORCE))
 
 
-def node(machine: Machine = W) -> Told:
-    engine = Told(State(settings=EngineSettings(policy=RULES, cpus=ON)))
+def node(machine: Machine = W, rules: PolicySettings = RULES, driver: str = DRIVER) -> Told:
+    cpus = replace(ON, dra=CpuClaims(Mode.ENFORCE, driver))
+    engine = Told(State(settings=EngineSettings(policy=rules, cpus=cpus)))
     engine(ev.TopologyRead(machine))
     engine(ev.Listed((), (), 1))
-    engine(ev.ClaimsRecalled(DRIVER))
-    engine(ev.DriverTold(DRIVER, registered=True))
+    engine(ev.ClaimsRecalled(driver))
+    engine(ev.DriverTold(driver, registered=True))
     return engine
 
 
@@ -106,12 +108,7 @@ def test_others_leave_at_once_and_come_back_at_the_end() -> None:
 
 def test_the_last_shared_cpu_is_never_given_away() -> None:
     """dra-driver-cpu #295: an exclusive claim that takes it leaves others on it."""
-    engine = node(build.machine(cores=2))
-    engine.state = State(settings=EngineSettings(policy=replace(RULES, reserved=Amount(AmountKind.CPUSET, 1)), cpus=ON))
-    engine(ev.TopologyRead(build.machine(cores=2)))
-    engine(ev.Listed((), (), 1))
-    engine(ev.ClaimsRecalled(DRIVER))
-    engine(ev.DriverTold(DRIVER, registered=True))
+    engine = node(build.machine(cores=2), replace(RULES, reserved=Amount(AmountKind.CPUSET, 1)))
     assert sold(engine) == {"cpus-numa-0": 3}  # CPU 0 is reserved, and shared
     begins(engine, "web", cpus=2)  # requests two
     assert sold(engine) == {"cpus-numa-0": 2}
@@ -209,3 +206,42 @@ def test_the_slice_ends_with_the_policy() -> None:
     rules = EngineSettings(policy=replace(RULES, active="static"), cpus=ON)
     goals = engine(SettingsChanged(rules)).goals
     assert [one.value for one in goals if one.target.kind == KIND] == [Special.ABSENT]
+
+
+def test_claims_of_dra_driver_cpu_find_its_names() -> None:
+    """By its own page of attributes and its grouped example: `deviceClassName: dra.cpu`, `dra.cpu/cpu: "10"`."""
+    rules = replace(RULES, claims=ClaimsSettings(names=ClaimNames.DRA_DRIVER_CPU))
+    engine = node(rules=rules, driver="dra.cpu")
+    (first, *_) = json.loads(engine.state.cpus.by_claim.slices["dra.cpu"])
+    assert first == {
+        "name": "cpudevnuma000",
+        "attributes": {
+            "dra.cpu/numCPUs": {"int": 6},
+            "dra.cpu/socketID": {"int": 0},
+            "dra.cpu/smtEnabled": {"bool": True},
+            "resource.kubernetes.io/numaNode": {"int": 0},
+            "dra.cpu/numaNodeID": {"int": 0},
+            "dra.net/numaNode": {"int": 0},
+        },
+        "allowMultipleAllocations": True,
+        "capacity": {
+            "dra.cpu/cpu": {
+                "value": "6",
+                "requestPolicy": {"default": "1", "validRange": {"min": "1", "step": "1"}},
+            }
+        },
+    }
+    given = (Allocated("req-cpu-slice", "cpudevnuma001", "node", "s", {"dra.cpu/cpu": 4}),)
+    one = replace(claim("vm", {}), allocated=given)
+    engine(ev.Preparing("dra.cpu", one, ask_id=engine.state.seq + 1))
+    assert text(engine.state.cpus.by_claim.claims[one.uid].cpus) == "4-5,20-21"
+
+
+def test_a_resize_of_a_claims_container_is_refused_with_the_reason() -> None:
+    engine = node()
+    prepared(engine, claim("vm", {1: 2}))
+    knows(engine, "vm", app=("vm-claim",))
+    begins(engine, "vm")
+    more = replace(build.one("vm", 3), id=ContainerId("vm-app"), cgroups_path="/vm/app").in_phase(Phase.RUNNING)
+    decision = engine(ev.Updating(build.home("vm"), more, ask_id=engine.state.seq + 1))
+    assert "a resize from 1000 to 3000 milliCPU changes no claim" in str(build.refused(decision))

@@ -86,8 +86,15 @@ def _begin(ground: Ground) -> Pools | Denied:
 
 def _admit(_: Ground, at: Pools, ask: Ask) -> Pools | Denied:
     before = at.grants.get(ask.key)
-    if before is not None and (not ask.known or is_claim(before.pool)):
-        return at  # it stays on its claim's CPUs
+    if before is not None and is_claim(before.pool):
+        if ask.resizes and ask.request_m != before.request_m:
+            return Denied(
+                f"it runs on the CPUs of a claim, and a resize from {before.request_m} to {ask.request_m} milliCPU "
+                "changes no claim; make another pod with a larger one"
+            )
+        return at if ask.source == before.source else joined(at, replace(before, source=ask.source))
+    if before is not None and not ask.known:
+        return at
     if ask.unclaimed:
         return Denied(f"its pod has claims of CPUs, and {ask.unclaimed}; kubelet tries again")
     if len(ask.claims) > 1:
@@ -104,6 +111,7 @@ def _admit(_: Ground, at: Pools, ask: Ask) -> Pools | Denied:
         source=ask.source,
         reason=Reason(code, (*ask.claims, text(at.pools[pool].cpus))),
         namespace=ask.namespace,
+        pins_memory=True if pool != SHARED else None,
     )
     if before is not None and before.pool == pool:
         grant = replace(before, part_m=ask.request_m, request_m=ask.request_m, role=ask.role, source=ask.source)

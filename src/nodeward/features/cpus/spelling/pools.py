@@ -27,9 +27,11 @@ from nodeward.features.cpus.pool_settings import (
     RESERVED,
     BalloonsSettings,
     BalloonType,
+    ClaimNames,
     ClaimsSettings,
     ClassOf,
     Creation,
+    DevicesBy,
     DynamicPoolsSettings,
     DynamicPoolType,
     Expression,
@@ -246,6 +248,9 @@ def read(kind: type[T], section: object, where: str, faults: list[str]) -> T:
                 faults += _pattern_faults(found.reserved_pool_namespaces, f"{where}.reservedPoolNamespaces")
                 for i, one in enumerate(found.dynamic_pool_types):
                     faults += _pattern_faults(one.namespaces, f"{where}.dynamic_pool_types[{i}].namespaces")
+            case ClaimsSettings():
+                if found.names is ClaimNames.DRA_DRIVER_CPU and found.devices is DevicesBy.L3:
+                    faults.append(f"{where}.devices: dra-driver-cpu has none of an l3 cache; numa or socket")
             case TopologyAwareSettings():
                 faults += _pattern_faults(found.reserved_pool_namespaces, f"{where}.reservedPoolNamespaces")
                 faults += _scheduling_faults(found.scheduling_classes, _chosen_classes(found), where)

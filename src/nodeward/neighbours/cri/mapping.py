@@ -178,11 +178,6 @@ def used(payload: bytes) -> list[Used]:
     return [*found, *(Used(HintKind.MOUNT, one.host_path, one.container_path) for one in mounts)]
 
 
-def status_cpu(payload: bytes) -> CpuRecord:
-    """What a ContainerStatusResponse says of CPUs; nothing where the runtime tells no resources."""
-    return _cpu(read("cri", cri.ContainerStatusResponse, payload).status.resources.linux)
-
-
 def status_of(container_id: ContainerId) -> bytes:
     """A ContainerStatusRequest."""
     return cri.ContainerStatusRequest(container_id=container_id).SerializeToString()
@@ -209,7 +204,11 @@ def restored(request: bytes, answer: bytes, most: int, labels: Keys = ()) -> tup
     configs = {one.metadata.name: one for one in asked.container_configs}
     return home, tuple(
         described.container(
-            *(one.container_id, home.id, one.name), config.labels, labels, cpu=_cpu(config.linux.resources)
+            *(one.container_id, home.id, one.name),
+            config.labels,
+            labels,
+            cpu=_cpu(config.linux.resources),
+            memory=max(0, config.linux.resources.memory_limit_in_bytes),
         )
         for one in made.restored_containers
         for config in (configs.get(one.name, cri.ContainerConfig()),)
@@ -293,7 +292,8 @@ def still_known(
     find_sandbox: Callable[[SandboxId], Sandbox | None],
     find: Callable[[ContainerId], tuple[Sandbox, Container] | None],
 ) -> tuple[tuple[Sandbox, ...], tuple[Container, ...]]:
-    """The listed containers, with known values that a list cannot carry: the pod's cgroup and the record of CPUs."""
+    """The listed containers, with known values that a list cannot carry: the pod's cgroup, the record of CPUs and the
+    memory limit."""
     homes, ones = list[Sandbox](), list[Container]()
     for home in sandboxes:
         before = find_sandbox(home.id)
@@ -301,7 +301,7 @@ def still_known(
     for one in containers:
         known = find(one.id)
         before_it = known[1] if known is not None else one
-        ones.append(replace(one, cpu=before_it.cpu, cgroups_path=before_it.cgroups_path))
+        ones.append(replace(one, cpu=before_it.cpu, memory=before_it.memory, cgroups_path=before_it.cgroups_path))
     return tuple(homes), tuple(ones)
 
 
@@ -309,7 +309,7 @@ class Placed(NamedTuple):
     """The values of a container that CRI's lists do not carry."""
 
     cgroups_path: str
-    cpu: CpuRecord
+    share: HostShare
 
 
 def placed(
@@ -319,7 +319,8 @@ def placed(
     parents, ones = dict[SandboxId, str](), list[Container]()
     for one in containers:
         if one.id in found:
-            one = replace(one, cgroups_path=found[one.id].cgroups_path, cpu=found[one.id].cpu)
+            path, share = found[one.id]
+            one = replace(one, cgroups_path=path, cpu=share.cpu, memory=max(0, share.memory))
             parents[one.sandbox_id] = one.cgroups_path.rpartition("/")[0]
         ones.append(one)
     homes = [

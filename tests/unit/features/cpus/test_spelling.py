@@ -176,7 +176,7 @@ NESTED = ", ".join(f"{{name: t{i}, components: [{', '.join([f't{i + 1}'] * 8)}]}
         ("{minCPUs: 1}", "[0].name: '' must be 1 to 63 letters"),
         ("{name: a}, {name: a}", "[1].name: 'a' is the name of another one too"),
         ("{name: a, memoryTypes: [HBN]}", "[0].memoryTypes[0]: 'HBN' is not allowed; one of DRAM, HBM, PMEM"),
-        ("{name: a, preferCloseToDevices: [x]}", "[0].preferCloseToDevices: which CPUs are close to a device is not"),
+        ("{name: a, preferCloseToDevices: [x]}", "[0].preferCloseToDevices[0]: 'x' is no path below /sys or /dev"),
         ("{name: a, groupBy: '${pod/labels/x y}'}", "[0].groupBy: 'pod/labels/x y': 'x y' is no name of a label"),
         ("{name: a, groupBy: 'foo$'}", "[0].groupBy: '$' is no reference to a key"),
         ("{name: a, groupBy: '${}'}", "[0].groupBy: '${}' is no reference to a key"),

@@ -249,6 +249,7 @@ def running(node: Pinned, *ones: tuple[str, str, int, str]) -> None:
         one.metadata.name = name
         status = cri.ContainerStatusResponse()
         status.status.resources.linux.cpu_shares = cpus * 1024 or 204
+        status.status.resources.linux.memory_limit_in_bytes = 64 << 20
         node.statuses[name * 32] = status.SerializeToString()
         node.make(name * 32, qos, held)
     node.lists = sandboxes.SerializeToString(), containers.SerializeToString()
@@ -268,9 +269,8 @@ async def test_after_a_restart_containers_are_found_by_their_ids_and_creates_wai
     state = node.core.state
     grant = state.cpus.pools.grants["uid-/c1"]
     assert cpuset.text(grant.own) == "2-3"
-    assert (
-        state.pods.containers[ContainerId("c1" * 32)].container.cgroups_path == f"/kubepods/podguaranteed/{'c1' * 32}"
-    )
+    one = state.pods.containers[ContainerId("c1" * 32)].container
+    assert (one.cgroups_path, one.memory) == (f"/kubepods/podguaranteed/{'c1' * 32}", 64 << 20)
     await node.written()
     assert (node.cpus_of("c1" * 32, ""), node.cpus_of("c3" * 32)) == ("2-3", "0-1")
 

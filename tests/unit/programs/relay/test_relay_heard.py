@@ -100,14 +100,13 @@ async def test_an_older_runtime_is_listed_by_its_own_version(monkeypatch: pytest
     assert node.containers == ["c1"]
 
 
-async def test_a_list_which_cannot_tell_them_leaves_the_pods_cgroup_and_the_cpus_that_a_create_and_an_update_told() -> (
-    None
-):
+async def test_a_list_which_cannot_tell_them_leaves_the_pods_cgroup_and_what_a_create_and_an_update_told() -> None:
     node = Relayed()
     request = cri.CreateContainerRequest.FromString(create())
     request.sandbox_config.linux.cgroup_parent = "/kubepods/burstable/poduid-1"
     resources = request.config.linux.resources
     resources.cpu_shares, resources.cpu_quota, resources.cpu_period = 2048, 200_000, 100_000
+    resources.memory_limit_in_bytes = 64 << 20
     node.create(request.SerializeToString())
     node.update()
     node.lists = listed(c1=True)
@@ -115,7 +114,8 @@ async def test_a_list_which_cannot_tell_them_leaves_the_pods_cgroup_and_the_cpus
     await node.listing()
     pods = node.core.state.pods
     assert pods.sandboxes[SandboxId("s1")].sandbox.cgroup_parent == "/kubepods/burstable/poduid-1"
-    assert pods.containers[ContainerId("c1")].container.cpu == CpuRecord(512, 200_000, 100_000)
+    one = pods.containers[ContainerId("c1")].container
+    assert (one.cpu, one.memory) == (CpuRecord(512, 200_000, 100_000), 64 << 20)
 
 
 def restored(*container_ids: str, sandbox: str = "s1") -> bytes:
@@ -133,7 +133,8 @@ def test_a_restored_pod_is_known_by_its_own_uid_and_cgroup_beside_the_pod_that_w
     asked.config.metadata.CopyFrom(cri.PodSandboxMetadata(name="twin", uid="uid-2", namespace="default"))
     asked.config.linux.cgroup_parent = "/kubepods/poduid-2"
     asked.config.annotations["epc-limit.nri.io/container.app"] = "4096"
-    asked.container_configs.add(metadata=cri.ContainerMetadata(name="app")).linux.resources.cpu_shares = 512
+    resources = asked.container_configs.add(metadata=cri.ContainerMetadata(name="app")).linux.resources
+    resources.cpu_shares, resources.memory_limit_in_bytes = 512, 64 << 20
     node.passes("RestorePod", asked.SerializeToString(), restored("c2", sandbox="s2"))
     assert updated(node.update("c2")) == "sgx_epc 4096"
     node.passes("RemovePodSandbox", cri.RemovePodSandboxRequest(pod_sandbox_id="s1").SerializeToString())
@@ -141,7 +142,7 @@ def test_a_restored_pod_is_known_by_its_own_uid_and_cgroup_beside_the_pod_that_w
     assert (pods.sandbox_of, [*pods.containers]) == ({"uid-2": "s2"}, ["c2"])
     home, one = pods.sandboxes[SandboxId("s2")].sandbox, pods.containers[ContainerId("c2")].container
     assert (home.name, home.cgroup_parent, home.handler) == ("twin", "/kubepods/poduid-2", "runc")
-    assert (one.name, one.phase, one.cpu.shares) == ("app", Phase.CREATED, 512)
+    assert (one.name, one.phase, one.cpu.shares, one.memory) == ("app", Phase.CREATED, 512, 64 << 20)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,17 @@ from nodeward.core.cpuset import CpuSet
 from nodeward.core.errors import WireError
 from nodeward.core.events import Event, Listed, RuntimeConnected, RuntimeLost, Started, Updated
 from nodeward.core.ports import Tell
-from nodeward.core.workload import Container, ContainerId, CpuRecord, Keys, Phase, Sandbox, SandboxId
+from nodeward.core.workload import (
+    NO_SHARE,
+    Container,
+    ContainerId,
+    CpuRecord,
+    HostShare,
+    Keys,
+    Phase,
+    Sandbox,
+    SandboxId,
+)
 from nodeward.features.root import State
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
@@ -39,7 +49,7 @@ FIRST_PAUSE_S, LAST_PAUSE_S = 0.2, 1.0
 """Between tries to list: creates are held meanwhile."""
 FIRST_SEEK_S, LAST_SEEK_S = 1.0, 60.0
 """Between looks for cgroups that were not found."""
-UNREAD: Final = CpuRecord(unread=True)
+UNREAD: Final = HostShare(CpuRecord(unread=True))
 log = logging.getLogger(__name__)
 RuntimeCall = Callable[[str, bytes, float], Awaitable[bytes]]
 """Calls the runtime: path, request, seconds. OSError, TimeoutError or CallFailedError where there is no answer."""
@@ -217,7 +227,8 @@ class CriRuntime:
         return known is None or not known[1].cgroups_path or known[1].cpu.unread
 
     async def _details(self, news: list[Container], version: str) -> Mapping[ContainerId, mapping.Placed]:
-        """The values that CRI's lists do not carry: cgroups, and which CPUs containers have and were asked for."""
+        """The values that CRI's lists do not carry: cgroups, which CPUs containers have and were asked for, and memory
+        limits."""
         if not news:
             return {}
         path = f"/runtime.{version}.RuntimeService/ContainerStatus"
@@ -227,18 +238,19 @@ class CriRuntime:
         for one in news:
             place, known = found.get(str(one.id), ""), self.container(one.id)
             if known is not None and not known[1].cpu.unread:
-                cpu = known[1].cpu
+                share = HostShare(known[1].cpu, known[1].memory)
             elif not self._pins:
-                cpu = CpuRecord()
+                share = NO_SHARE
             else:
-                cpu = await self._record(path, one.id, is_new=known is None)
-            placed[one.id] = mapping.Placed(place, replace(cpu, cpus=cpu.cpus or sets.get(place, 0)))
+                share = await self._record(path, one.id, is_new=known is None)
+            cpu = replace(share.cpu, cpus=share.cpu.cpus or sets.get(place, 0))
+            placed[one.id] = mapping.Placed(place, replace(share, cpu=cpu))
         return placed
 
-    async def _record(self, path: str, container_id: ContainerId, is_new: bool) -> CpuRecord:
-        """What the runtime remembers of the container's CPUs."""
+    async def _record(self, path: str, container_id: ContainerId, is_new: bool) -> HostShare:
+        """What the runtime remembers of the container's CPUs and memory."""
         try:
-            return mapping.status_cpu(await self._call(path, mapping.status_of(container_id), LIST_S))
+            return mapping.status_share(await self._call(path, mapping.status_of(container_id), LIST_S)) or NO_SHARE
         except (CallFailedError, WireError) as error:
             if isinstance(error, CallFailedError) and error.is_absent and error.status != DEADLINE_EXCEEDED:
                 raise

@@ -27,6 +27,7 @@ CHAINS: Final = {
     "relayed": ("relayed_cases", "relayed_cases"),
     "runtimes": ("runtime_cases", "runtime_cases"),
     "cpus": ("cpus_node", "cpus_cases"),
+    "cpus-memory": ("cpus_node", "cpus_memory"),
     "sandboxes": ("sandboxes_node", "sandboxes_cases"),
     "units": ("units_node", "units_cases"),
     "taken-keys": ("keys_cases", "keys_cases"),

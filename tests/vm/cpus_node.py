@@ -18,6 +18,7 @@ from typing import Final
 import grpc
 
 from nodeward.core import cpuset
+from nodeward.core.annotations import MEMORY_TYPE
 from nodeward.core.cpuset import CpuSet
 from nodeward_sim.doubles.cpus import CPU, NODE, Plan, sysfs
 from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, NriOptions, running_containerd
@@ -121,11 +122,12 @@ def lay_topology() -> bool:
     return True
 
 
-def resources(request_m: int, *, guaranteed: bool = True) -> Record:
-    """The CPU part of a container's resources as kubelet tells it."""
+def resources(request_m: int, *, guaranteed: bool = True, memory: int = 0) -> Record:
+    """A container's resources as kubelet tells them. `memory`: its limit in bytes; 0 tells none."""
     shares = max(2, request_m * 1024 // 1000)
     quota: Record = {"cpu_period": _PERIOD_US, "cpu_quota": request_m * _PERIOD_US // 1000} if guaranteed else {}
-    return {"cpu_shares": shares, **quota}
+    limit: Record = {"memory_limit_in_bytes": memory} if memory else {}
+    return {"cpu_shares": shares, **quota, **limit}
 
 
 class ByNri:
@@ -227,11 +229,14 @@ class CpusNode:
     def call(self, method: str, request: Record) -> Record:
         return self.decider.cri().call(method, request)
 
-    def run(self, name: str, qos: str, request_m: int, *, looks: bool = False) -> Pod:
+    def run(
+        self, name: str, qos: str, request_m: int, *, looks: bool = False, memory: int = 0, memory_type: str = ""
+    ) -> Pod:
         """A pod with one container that requests so much, whose program has begun. `looks`: it records who else might
-        run on its CPUs."""
+        run on its CPUs. `memory`: its limit in bytes; `memory_type`: what its annotation asks for."""
         config = pod_config(f"uid-{name}", _PARENTS[qos], FOLDER / "logs")
         config |= {"metadata": {"name": name, "uid": f"uid-{name}", "namespace": "default"}}
+        config |= {"annotations": {MEMORY_TYPE: memory_type}} if memory_type else {}
         sandbox = text(self.call("RunPodSandbox", {"config": config}), "pod_sandbox_id")
         wanted: Record = {
             "image": {"image": IMAGE},
@@ -242,7 +247,7 @@ class CpusNode:
                 {"container_path": "/host", "host_path": str(CGROUPS), "readonly": True},
                 {"container_path": "/out", "host_path": str(RECORDS)},
             ],
-            "linux": {"resources": resources(request_m, guaranteed=qos == "Guaranteed")},
+            "linux": {"resources": resources(request_m, guaranteed=qos == "Guaranteed", memory=memory)},
         }
         created = self._started({"pod_sandbox_id": sandbox, "sandbox_config": config}, wanted)
         out = RECORDS / name
@@ -266,9 +271,9 @@ class CpusNode:
                 return created
         raise AssertionError(f"a start was refused {_TRIES} times, since others are late")
 
-    def stays(self, name: str, qos: str, request_m: int) -> Pod:
+    def stays(self, name: str, qos: str, request_m: int, *, memory: int = 0, memory_type: str = "") -> Pod:
         """As `run`, for the cases that follow."""
-        pod = self.pods[name] = self.run(name, qos, request_m)
+        pod = self.pods[name] = self.run(name, qos, request_m, memory=memory, memory_type=memory_type)
         return pod
 
     def remove(self, pod: Pod) -> None:

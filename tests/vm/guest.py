@@ -40,6 +40,8 @@ _TOOLS: Final = ("busybox", "setpriv", "taskset")
 _STOCK_TOOLS: Final = ("qemu-system-x86_64", "make", "gcc")
 _ENDED: Final = "guest: program ended with "
 _STOCK_NAMES: Final = ("sev", "sev_es")
+_DISTANCES: Final = ((0, 1, 21), (0, 2, 28), (1, 2, 17))
+"""Of NUMA nodes: the one without CPUs is nearer to the second one with CPUs."""
 QUICKER: Final = ("mitigations=off", "norandmaps", "init_on_alloc=0", "rcupdate.rcu_expedited=1")
 """The kernel's words that leave out what protects it from its users, and waits. Without `norandmaps` QEMU translates a
 program anew at every start, since it lies elsewhere. A plain processor is quicker than QEMU's `max` too: together a
@@ -121,8 +123,9 @@ class Machine:
     """More of the kernel's own words on its command line."""
     cpus: int = 1
     numa: bool = False
-    """Of a stock kernel, eight CPUs: two sockets, each a NUMA node of two cores of two threads. QEMU plays them one
-    after the other: with a thread for each, the kernel sometimes panics early."""
+    """Of a stock kernel, eight CPUs: two sockets, each a NUMA node of two cores of two threads; and a third node, of an
+    eighth of the memory, without CPUs. QEMU plays the CPUs one after the other: with a thread for each, the kernel
+    sometimes panics early."""
 
 
 ORDINARY: Final = Machine()
@@ -218,7 +221,7 @@ def _qemu(guest: Guest, machine: Machine, arguments: Mapping[str, str]) -> list[
     words += [f"nodeward.{name}={value}" for name, value in arguments.items()]
     share = "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap"
     net = ["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="] if machine.reaches else []
-    processors = _two_nodes(machine.memory_mib) if machine.numa else ["-accel", "tcg", "-smp", "1"]
+    processors = _three_nodes(machine.memory_mib) if machine.numa else ["-accel", "tcg", "-smp", "1"]
     return [
         "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", "-machine", "q35,graphics=off", *processors,
         "-cpu", "qemu64", "-m", str(machine.memory_mib), "-nodefaults", "-no-user-config",
@@ -227,11 +230,15 @@ def _qemu(guest: Guest, machine: Machine, arguments: Mapping[str, str]) -> list[
     ]  # fmt: skip
 
 
-def _two_nodes(memory_mib: int) -> list[str]:
+def _three_nodes(memory_mib: int) -> list[str]:
     words = ["-accel", "tcg,thread=single", "-smp", "8,sockets=2,cores=2,threads=2"]
-    for node, cpus in enumerate(("0-3", "4-7")):
-        words += ["-object", f"memory-backend-ram,id=memory{node},size={memory_mib // 2}M"]
-        words += ["-numa", f"node,nodeid={node},cpus={cpus},memdev=memory{node}"]
+    small = memory_mib // 8
+    large = (memory_mib - small) // 2
+    for node, (size, cpus) in enumerate(((large, ",cpus=0-3"), (large, ",cpus=4-7"), (small, ""))):
+        words += ["-object", f"memory-backend-ram,id=memory{node},size={size}M"]
+        words += ["-numa", f"node,nodeid={node}{cpus},memdev=memory{node}"]
+    for one, other, distance in _DISTANCES:
+        words += ["-numa", f"dist,src={one},dst={other},val={distance}"]
     return words
 
 

@@ -1,5 +1,6 @@
 """CPUs by a policy on a real kernel and runtime: eight CPUs and containerd 2.4 with NRI; nightly 1.7 behind the relay,
-and a stock kernel with two memory nodes. At the end the policy comes from a real kube-apiserver.
+and a stock kernel with three memory nodes. At the end the policy comes from a real kube-apiserver. The memory of
+`topology-aware` has a guest of its own.
 """
 
 import functools
@@ -19,7 +20,7 @@ from tests.peers.kube import running_apiserver
 from tests.peers.kubeclient import KubeClient
 from tests.real.test_agent import kubeconfig_of
 from tests.real.test_policy_objects import install
-from tests.vm import guest
+from tests.vm import cpus_memory, guest
 from tests.vm.chains import Held, ended_well, kept, outcomes
 from tests.vm.cpus_cases import CASES, OF_NODES
 from tests.vm.cpus_node import NAME
@@ -34,10 +35,12 @@ def _compiled(folder: Path) -> Path:
     return program
 
 
-def _boots(how: str, folder: Path, quick_pods: int, cluster: Sequence[str] = (), *, numa: bool = True) -> Held:
+def _boots(
+    how: str, folder: Path, quick_pods: int, cluster: Sequence[str] = (), *, numa: bool = True, chain: str = "cpus"
+) -> Held:
     machine = guest.needed(stock=numa)
     require("containerd-1.7" if how == "relay" else "containerd")
-    words = ("cpus", how, str(_compiled(folder)), str(quick_pods), *cluster)
+    words = (chain, how, str(_compiled(folder)), str(quick_pods), *cluster)
     reaches = tuple(urlsplit(url).port or 443 for url in cluster[:1])
     return outcomes(machine, words, guest.Machine(cpus=8, numa=numa, reaches=reaches))
 
@@ -86,3 +89,21 @@ def test_cpus(how: str, numa: bool, case: str, held: Callable[[str, bool], Held]
 @pytest.mark.parametrize(("how", "quick_pods"), [("nri", 200), ("relay", 50)])
 def test_many_quick_pods(how: str, quick_pods: int, tmp_path: Path) -> None:
     assert not {case: why for case, why in _boots(how, tmp_path, quick_pods).items() if why}
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Held]:
+    """Plays the cases of memory nodes, once."""
+
+    @functools.cache
+    def played(how: str) -> Held:
+        return kept(cpus_memory.CASES, lambda: _boots(how, tmp_path_factory.mktemp("memory"), 0, chain="cpus-memory"))
+
+    return played
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("case", cpus_memory.CASES)
+@pytest.mark.parametrize("how", ["nri", "relay"])
+def test_memory_nodes(how: str, case: str, counted: Callable[[str], Held]) -> None:
+    ended_well(case, counted(how))

@@ -374,7 +374,7 @@ def test_install_a_second_one_upgrade_rollback_and_uninstall(helm: Helm, cluster
     there = ("--namespace", "nw", "--create-namespace", "--set", "mode=observe")
     notes = helm.said("install", "one", str(CHART), *there, *switches)
     assert "kubectl rollout status -n nw daemonset/nodeward-node" in notes
-    assert "nodeward-node: cpus observe, epcClaims observe, gate observe" in notes
+    assert "nodeward-node: cpuClaims observe, cpus observe, epcClaims observe, gate observe" in notes
     code, _, why = helm.run("install", "two", str(CHART), "--namespace", "other", "--create-namespace")
     assert (code, "Nodeward is installed already, as release one in namespace nw" in why) == (1, True), why
     before = settings_of(cluster)

@@ -97,9 +97,10 @@ KEYS = {f"{SECTION.kubelet_dir}/device-plugins": True, **{f"{SECTION.root}/{name
 QUOTES = {str(Path(SECTION.kinds["tdx"].attestation_socket).parent): False}
 
 
+DRIVERS = SECTION.dra.driver, Settings().limits.dra.driver, Settings().cpus.dra.driver
 CLAIMS = dict.fromkeys(
     [
-        *(f"{SECTION.root}/plugins/{driver}" for driver in (SECTION.dra.driver, Settings().limits.dra.driver)),
+        *(f"{SECTION.root}/plugins/{driver}" for driver in DRIVERS),
         *(f"{SECTION.root}/plugins_registry", SECTION.dra.cdi_dir),
     ],
     True,

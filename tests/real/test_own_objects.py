@@ -124,6 +124,8 @@ def test_a_daemon_changes_objects_of_its_own_node_only() -> None:
         everywhere: Record = {**part(slice_of("all", "node-1"), "spec"), "nodeName": None, "allNodes": True}
         why = said(first, "POST", SLICES, {**slice_of("all", "node-1"), "spec": everywhere})
         assert "is on the node 'node-1' and changes objects of its own node only, not of 'none'" in why
+        for driver in ("sgx.nodeward.io", "cpus.nodeward.io", "dra.cpu"):
+            assert said(first, "POST", SLICES, slice_of(f"by-{driver}", "node-1", driver)) == ""
         why = said(first, "POST", SLICES, slice_of("other", "node-1", "gpu.example.com"))
         assert why.startswith("403 ")
         assert "changes slices of its own driver only" in why

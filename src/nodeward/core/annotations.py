@@ -14,6 +14,9 @@ UPSTREAM_EPC = "epc-limit.nri.io"
 CONFIG_HASH = "kubernetes.io/config.hash"
 """A static pod's UID as the runtime knows it, on its mirror pod. On any other pod it is a user's word."""
 
+CONFIG_SOURCE = "kubernetes.io/config.source"
+"""Kubelet writes it over whatever a pod says: `file` and `http` are static pods (pkg/kubelet/config/config.go)."""
+
 MIRROR = "kubernetes.io/config.mirror"
 """On the API server's picture of a static pod, the same hash again. The pod itself comes from a file of its node. The
 API server lets nobody add it to a pod that is there; who may create a pod bound to a node may create one with it, which
@@ -148,7 +151,7 @@ _OF_POOLS = (
 )
 _CLASSES = (*RDT_CLASSES, *BLOCKIO_CLASSES, SCHEDULING_CLASS)
 _READ = (
-    *(OWN_LIMITS, GATE, UPSTREAM_EPC, *CPU_REQUESTS, PREFER_ISOLATED),
+    *(OWN_LIMITS, GATE, UPSTREAM_EPC, CONFIG_SOURCE, *CPU_REQUESTS, PREFER_ISOLATED),
     *(*_OF_POOLS, *_CLASSES, KATA_ONLY, *KATA_SIZES, *KATA_QUEUES),
 )
 _UPSTREAM_PREFIX = UPSTREAM_EPC + "/"

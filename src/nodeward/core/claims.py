@@ -55,6 +55,8 @@ class Claim:
     """The pods it is reserved for, by UID, with their names."""
     extended: bool = False
     """The scheduler made it, for a pod that asks for an extended resource (KEP-5004)."""
+    configured: bool = False
+    """It has opaque parameters for this driver. They are not read."""
 
     @property
     def title(self) -> str:
@@ -76,6 +78,8 @@ class Promised:
     since_wall_ns: int = 0
     cpus: CpuSet = 0
     """The CPUs that are its own, where it has some."""
+    requests: tuple[str, ...] = ()
+    """The claim's requests that it is of, where a container may use one of several."""
 
     @property
     def title(self) -> str:

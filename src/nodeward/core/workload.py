@@ -79,7 +79,7 @@ class ContainerSpec:
     memory_request: int | None = None
     """Bytes; None where the source does not tell (a spec kept by an older release)."""
     claims: tuple[str, ...] = ()
-    """The names of the ResourceClaims that it uses, in the pod's namespace."""
+    """The names of the ResourceClaims that it uses, in the pod's namespace; with `/REQUEST` where it uses only one."""
 
 
 @dataclass(frozen=True, slots=True)

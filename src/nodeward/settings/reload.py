@@ -204,7 +204,8 @@ def merged(running: Settings, wanted: Settings) -> tuple[Settings, list[str]]:
     # What serves devices and claims is there or is not, and pods are read by the table of resources as they come.
     own = running.limits
     limits = replace(wanted.limits, resources=own.resources, dra=own.dra, devices=own.devices, node_epc=own.node_epc)
-    cpus = replace(wanted.cpus, driver=running.cpus.driver, kubevirt_label=running.cpus.kubevirt_label)
+    old = running.cpus
+    cpus = replace(wanted.cpus, driver=old.driver, kubevirt_label=old.kubevirt_label, dra=old.dra)
     live = replace(running, limits=limits, pods=wanted.pods, keys=_keys(running.keys, wanted.keys))
     live = replace(live, dump=replace(live.dump, rules=wanted.dump.rules))
     live = replace(live, cpus=cpus, policy=wanted.policy, sandboxes=_sandboxes(running.sandboxes, wanted.sandboxes))

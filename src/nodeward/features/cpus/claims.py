@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from nodeward.core import annotations as keys
 from nodeward.core import events as ev
 from nodeward.core.claims import Claim, Promised
 from nodeward.core.cpuset import CpuSet, text
@@ -19,7 +20,7 @@ from nodeward.core.modes import Mode
 from nodeward.core.refusal import Reason, Refusal, Refused
 from nodeward.core.tables import put, without
 from nodeward.core.topology import Level
-from nodeward.core.workload import Amounts, PodUid
+from nodeward.core.workload import Amounts, PodUid, SandboxId
 from nodeward.features.cpus.policies import claims as policy
 from nodeward.features.cpus.pool_settings import CLAIMS, SHARED, ClaimNames, DevicesBy
 from nodeward.features.cpus.state import ByClaim, Cpus
@@ -31,6 +32,8 @@ KIND = "cpu-slice"
 _CAPACITY = {ClaimNames.NODEWARD: "cpu", ClaimNames.DRA_DRIVER_CPU: "dra.cpu/cpu"}
 _DEVICE = {ClaimNames.NODEWARD: "cpus-{}-{}", ClaimNames.DRA_DRIVER_CPU: "cpudev{}{:03d}"}
 _LEVELS = {DevicesBy.NUMA: Level.NUMA, DevicesBy.SOCKET: Level.PACKAGE, DevicesBy.L3: Level.L3}
+MOST_DEVICES = 64
+"""Of a ResourceSlice whose devices have taints, by the API server."""
 _OURS = re.compile(r"cpus-(numa|socket|l3)-[0-9]{1,5}|cpudev(numa|socket)[0-9]{3,5}")
 _REMEDY = "delete the pod, and its claim where that stays; the next one is allocated anew"
 
@@ -71,30 +74,61 @@ def preparing(state: State, event: ev.Preparing) -> tuple[Cpus, Final]:
         why = f"it is not known yet what was prepared before the daemon started ({of.fault or 'a moment'})"
         return cpus, _refused(claim, f"{why}; kubelet tries again", Refused.NO_CAPACITY)
     counts, wrong = _counts(claim)
+    if not wrong and known is None and len(claim.pods) != 1:
+        wrong = f"it is reserved for {len(claim.pods)} pods, and a container's CPUs end with its pod: give each its own"
     if not wrong and known is not None and known.amounts != counts:
         wrong = f"it was prepared with {_words(known.amounts)}, and now has {_words(counts)}"
     if wrong:
         return cpus, _refused(claim, f"{wrong}; {_REMEDY}", Refused.BAD_VALUE)
     if known is None:
-        found = _given(ground, cpus.pools, claim, counts)
+        if policy.pool_of(claim.title) in cpus.pools.pools:
+            why = "containers of an earlier claim of that name still run; kubelet tries again"
+            return cpus, _refused(claim, why, Refused.NO_CAPACITY)
+        found = _given(ground, cpus.pools, claim.title, counts, _held_by_nobody(state))
         if isinstance(found, Denied):
             return cpus, _refused(claim, found.why, Refused.NO_CAPACITY)
         pools, own = found
-        since = event.wall_ns
-        known = Promised(claim.uid, claim.namespace, claim.name, counts, claim.pods, claim.extended, since, own)
+        known = _promised(claim, counts, event.wall_ns, own)
         cpus = replace(cpus, pools=pools, by_claim=replace(of, claims=put(of.claims, claim.uid, known)))
+    elif counts and policy.pool_of(claim.title) not in cpus.pools.pools:
+        why = "its CPUs are offline or reserved now, and no others are free; kubelet tries again"
+        return cpus, _refused(claim, why, Refused.NO_CAPACITY)
     final = Final(Adjustment(), Reason("claim-prepared", (claim.title, f"CPUs {text(known.cpus) or 'none'}")))
     return cpus, final
 
 
-def _given(ground: Ground, at: Pools, claim: Claim, counts: Amounts) -> tuple[Pools, CpuSet] | Denied:
+def _promised(claim: Claim, counts: Amounts, since_ns: int, own: CpuSet = 0) -> Promised:
+    requests = tuple(dict.fromkeys(one.request.partition("/")[0] for one in claim.allocated))
+    named = claim.uid, claim.namespace, claim.name
+    return Promised(*named, counts, claim.pods, claim.extended, since_ns, own, requests)
+
+
+def _held_by_nobody(state: State) -> CpuSet:
+    """The CPUs of running containers that have no place by the policy, and stay on some of those that are shared."""
+    cpus, found = state.cpus, 0
+    for container_id, held in cpus.held.items() if cpus.unplaced else ():
+        known = state.pods.containers.get(container_id)
+        has = held.has or (known.container.cpu.cpus if known is not None else 0)
+        if held.key in cpus.unplaced and cpus.pools.pools[SHARED].cpus & ~has:
+            found |= has
+    return found
+
+
+def _given(
+    ground: Ground, at: Pools, title: str, counts: Amounts, kept: CpuSet = 0, has: CpuSet = 0
+) -> tuple[Pools, CpuSet] | Denied:
+    """With a pool of the claim, and its CPUs: those that it has, as far as they are free, and others but `kept`."""
     every, own = devices(ground), 0
-    if policy.pool_of(claim.title) in at.pools:
-        return Denied("containers of an earlier claim of that name still run; kubelet tries again")
     for name, count in counts.items():
         if name not in every:
             return Denied(f"this node has no device {name}; it has {', '.join(every) or 'none'}")
-        found = policy.chosen(ground, at, every[name] & ~own, count)
+        mine = has & policy.free(ground, at, every[name] & ~own)
+        if mine.bit_count() > count:
+            mine = 0
+        own |= mine
+        if mine.bit_count() == count:
+            continue
+        found = policy.chosen(ground, at, every[name] & ~own & ~kept, count - mine.bit_count())
         if isinstance(found, Denied):
             return Denied(f"of the device {name} {found.why}")
         own |= found
@@ -102,7 +136,7 @@ def _given(ground: Ground, at: Pools, claim: Claim, counts: Amounts) -> tuple[Po
         return at, 0
     if not at.pools[SHARED].cpus & ~own:
         return Denied("no CPU would be left for containers without a claim")
-    return policy.opened(ground, at, claim.title, own), own
+    return policy.opened(ground, at, title, own), own
 
 
 def _counts(claim: Claim) -> tuple[Amounts, str]:
@@ -119,11 +153,10 @@ def _counts(claim: Claim) -> tuple[Amounts, str]:
             )
         if not one.admin:
             found[one.device] = found.get(one.device, 0) + count
-    if len(claim.pods) != 1:
-        return (
-            {},
-            f"it is reserved for {len(claim.pods)} pods, and a container's CPUs end with its pod: give each its own",
-        )
+    if claim.extended:
+        return {}, "the scheduler made it for an extended resource, and no container names such a claim: use a claim"
+    if claim.configured:
+        return {}, "it has opaque parameters for this driver, and this release knows none: leave them out"
     return found, ""
 
 
@@ -154,9 +187,7 @@ def recalled(state: State, event: ev.ClaimsRecalled) -> Cpus:
     for claim in event.adopted:
         counts, wrong = _counts(claim)
         if not wrong:
-            claims[claim.uid] = Promised(
-                claim.uid, claim.namespace, claim.name, counts, claim.pods, claim.extended, event.wall_ns
-            )
+            claims[claim.uid] = _promised(claim, counts, event.wall_ns)
     return _with(state.cpus, replace(of, claims={**claims, **of.claims}, recalled=True, fault=""))
 
 
@@ -167,24 +198,69 @@ def told(state: State, event: ev.DriverTold) -> Cpus:
 
 def with_pools(state: State, ground: Ground, at: Pools) -> Pools:
     """The pools with one for each claim, where they are made anew or a claim is known again. The claim has its CPUs as
-    far as they are there and nobody's own; else others of its devices."""
+    far as they are there and nobody's own, and others of its devices in the place of the rest. A claim that has ended
+    has a pool while containers run in it."""
     if ground.rules.active != CLAIMS:
         return at
-    for one in state.cpus.by_claim.claims.values():
-        pool = policy.pool_of(one.title)
-        if pool in at.pools or not one.amounts:
-            continue
-        own = one.cpus & policy.free(ground, at, ~0)
-        if not own:
-            found = _given(ground, at, Claim(one.uid, one.namespace, one.name), one.amounts)
-            at = found[0] if not isinstance(found, Denied) else at
-        elif at.pools[SHARED].cpus & ~own:
+    of, before = state.cpus.by_claim.claims, state.cpus.pools.pools
+    known = {one.uid: one.cpus or _of_containers(state, one) for one in of.values() if one.amounts}
+    titles = [one.title for one in of.values()]
+    for name, pool in before.items():
+        title = name[len(policy.pool_of("")) - 1 : -1]
+        own = pool.cpus & policy.free(ground, at, ~0)
+        if policy.is_claim(name) and pool.members and name not in at.pools and title not in titles and own:
+            at = policy.opened(ground, at, title, own) if at.pools[SHARED].cpus & ~own else at
+    for uid in sorted(known, key=lambda uid: not known[uid]):  # those that have CPUs take nothing from each other
+        one, kept, own = of[uid], 0, known[uid]
+        for key, other in known.items():
+            kept |= other if key != uid else 0
+        if (there := at.pools.get(policy.pool_of(one.title))) is not None:
+            if there.cpus.bit_count() >= sum(one.amounts.values()):
+                continue
+            own = there.cpus  # it lacks some that are offline
+        found = _given(ground, policy.emptied(at, one.title), one.title, one.amounts, kept, own)
+        own &= policy.free(ground, at, ~0)
+        if not isinstance(found, Denied):
+            at = found[0]
+        elif own and at.pools[SHARED].cpus & ~own:
             at = policy.opened(ground, at, one.title, own)
     return at
 
 
+def _of_containers(state: State, one: Promised) -> CpuSet:
+    """The CPUs on which the claim's pod is found, where it was known that they are the claim's."""
+    count = sum(one.amounts.values())
+    for container_id, known in state.pods.containers.items():
+        if known.pod_uid in one.pods:
+            held = state.cpus.held.get(container_id)
+            has = held.has if held is not None and held.has else known.container.cpu.cpus
+            if has.bit_count() == count:
+                return has
+    return 0
+
+
+def unfit(state: State, ground: Ground) -> str:
+    """Why these settings are not for a node with the claims that are prepared; empty where they are."""
+    cpus, of = state.cpus, [one for one in state.cpus.by_claim.claims.values() if one.amounts]
+    if ground.rules.active == CLAIMS:
+        if len(every := devices(ground)) > MOST_DEVICES:
+            return (
+                f"policy.claims.devices: is {ground.rules.claims.devices.value}, and of these are {len(every)} here; "
+                f"a ResourceSlice has room for {MOST_DEVICES}: set it to numa or socket"
+            )
+        may = policy.sold(ground.machine, ground.rules) | ~ground.machine.online
+        taken = next((one for one in of if one.cpus & ~may and ground.rules != cpus.rules), None)
+        of = [taken] if taken is not None else []
+        why = f"CPUs {text(of[0].cpus & ~may)} would not be for claims any more" if of else ""
+    else:
+        why = f"the policy {ground.rules.active} gives no CPUs by claim" if cpus.rules.active == CLAIMS else ""
+    if not of or not why:
+        return ""
+    return f"{why}, and the claim {of[0].title} is prepared on this node: let its pod end first"
+
+
 def as_placed(cpus: Cpus) -> Cpus:
-    """With the CPUs of each claim that had to take others, as where all of its own are offline."""
+    """With the CPUs of each claim that had to take others, as where some of its own are offline."""
     of, pools = cpus.by_claim, cpus.pools.pools
     moved = {
         uid: replace(one, cpus=pools[name].cpus)
@@ -195,13 +271,15 @@ def as_placed(cpus: Cpus) -> Cpus:
 
 
 def tidied(state: State) -> Pools:
-    """The pools without those of claims that have ended and that nobody is in."""
+    """The pools without those of claims that have ended and that nobody is in; claims that lack CPUs get of theirs."""
     ground, pools = _ground(state), state.cpus.pools
     names = [policy.pool_of(one.title) for one in state.cpus.by_claim.claims.values()]
     for name in [name for name, pool in pools.pools.items() if policy.is_claim(name) and not pool.members]:
         if ground is not None and name not in names:
             pools = policy.closed(ground, pools, name)
-    return pools
+    if ground is None or pools is state.cpus.pools:
+        return pools
+    return with_pools(replace(state, cpus=replace(state.cpus, pools=pools)), ground, pools)
 
 
 # ---- containers
@@ -209,16 +287,33 @@ def tidied(state: State) -> Pools:
 
 def of_container(state: State, uid: PodUid, container: str) -> tuple[tuple[str, ...], str]:
     """The titles of the claims that a container uses; and why that is not known."""
-    if state.cpus.rules.active != CLAIMS:
-        return (), ""
     of, known = state.cpus.by_claim, state.pods.specs.get(uid)
+    is_known = of.recalled or state.settings.cpus.dra.mode is not Mode.ENFORCE
     mine = [one for one in of.claims.values() if uid in one.pods and one.amounts]
     if known is None:
-        return (), "its spec is not known yet" if mine or (are_sold(state) and not of.recalled) else ""
+        if mine:
+            return (), "its pod has a claim of CPUs, and its spec is not known yet"
+        return (), "" if is_known or _is_static(state, uid) else "it is not known yet which pods have claims of CPUs"
     names = next((one.claims for one in known.spec.containers if one.name == container), ())
-    if names and not of.recalled:
-        return (), "it is not known yet what was prepared before the daemon started"
-    return tuple(one.title for one in mine if one.name in names), ""
+    if names and not is_known:
+        return (), "it has claims, and it is not known yet what was prepared before the daemon started"
+    for one in of.claims.values():
+        if one.namespace == known.spec.namespace and uid not in one.pods and _uses(one, names):
+            return (), f"its claim {one.title} is another pod's, and a container's CPUs end with its pod"
+    return tuple(one.title for one in mine if _uses(one, names)), ""
+
+
+def _uses(one: Promised, names: Iterable[str]) -> bool:
+    return any(
+        name == one.name and (not request or not one.requests or request in one.requests)
+        for name, _, request in (each.partition("/") for each in names)
+    )
+
+
+def _is_static(state: State, uid: PodUid) -> bool:
+    """Whether the pod is of a file of its node, so it has no claims."""
+    known = state.pods.sandboxes.get(state.pods.sandbox_of.get(uid, SandboxId("")))
+    return known is not None and known.sandbox.annotations.get(keys.CONFIG_SOURCE) in ("file", "http")
 
 
 # ---- what is published

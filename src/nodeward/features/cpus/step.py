@@ -361,6 +361,7 @@ def _pruned(state: State) -> tuple[State, Decision]:
         unplaced=without(cpus.unplaced, [key for key in cpus.unplaced if key not in live]),
         cold=without(cpus.cold, ended),
     )
+    after = claims.as_placed(after)
     forget = _targets(cpus.held[one] for one in gone)
     new = replace(state, cpus=after)
     return new, Decision(goals=_goals(new, cpus.pools), forget=forget)
@@ -407,7 +408,7 @@ def _settings(state: State) -> tuple[Cpus, Decision]:
     cpus, mode = state.cpus, state.settings.cpus.mode
     if mode is Mode.OFF:
         forget = _targets(cpus.held.values())
-        return Cpus(latest(cpus), drifts=cpus.drifts, late=cpus.late), Decision(forget=forget)
+        return Cpus(latest(cpus), drifts=cpus.drifts, late=cpus.late, by_claim=cpus.by_claim), Decision(forget=forget)
     if state.settings.policy == cpus.rules and cpus.pools.pools:
         cpus = replace(cpus, held=_unasked(cpus.held))
         goals = _goals(replace(state, cpus=cpus), cpus.pools, tuple(cpus.held))  # the mode may be another
@@ -455,6 +456,8 @@ def _fitted(state: State, ground: Ground) -> Placed | tuple[str, ...]:
     pools = recorded.begun_with(state, ground)
     if isinstance(pools, Denied):
         return (pools.why,)
+    if why := claims.unfit(state, ground):
+        return (why,)
     pools = claims.with_pools(state, ground, pools)
     cpus, asks = state.cpus, _asks_of_all(state)
     placed = all_placed(ground, pools, asks)
@@ -776,6 +779,10 @@ def _selling(hear: Hear[State]) -> Hear[State]:
         if state.settings.cpus.dra.mode is Mode.OFF and not state.cpus.by_claim.slices:
             return cpus, decision
         assert isinstance(cpus, Cpus)
+        before = state.cpus
+        is_same = cpus.pools is before.pools and cpus.by_claim is before.by_claim and cpus.machine is before.machine
+        if is_same and cpus.listed is before.listed and not isinstance(event, SettingsChanged):
+            return cpus, decision
         cpus, news = claims.published(state, cpus)
         return cpus, replace(decision, goals=(*decision.goals, *news.goals)) if news.goals else decision
 

@@ -14,6 +14,7 @@ from nodeward.features.cpus.amounts import RESERVED as RESERVED_CPUS
 from nodeward.features.cpus.amounts import reserved_offline
 from nodeward.features.cpus.memory_zones import promised
 from nodeward.features.cpus.place import begun
+from nodeward.features.cpus.policies.claims import is_claim
 from nodeward.features.cpus.policies.pools_with_rules import requested_m
 from nodeward.features.cpus.policies.table import policy_of
 from nodeward.features.cpus.pools import set_of
@@ -172,6 +173,8 @@ def _holder(
 
 
 def _kind(grant: Grant) -> str:
+    if is_claim(grant.pool):
+        return "exclusive"
     if grant.own:
         return "exclusive+shared" if grant.shares_pool else "exclusive"
     if not grant.shares_pool or not grant.pinned:

@@ -327,6 +327,7 @@ _SENTENCES: Mapping[str, str | Callable[[Values], str]] = {
     "(pick-resources-by-hints).",
     "cpus-tree-resized": "It was resized from {0} to {1} milliCPU, and stays in its pool, or goes to one around it.",
     "cpus-claim": "It uses the claim {0}, whose CPUs {1} nobody else may run on.",
+    "cpus-claim-short": "No CPU is left for its claim {0}, so it shares those of all others ({1}).",
     "cpus-no-claim": "It uses no claim of CPUs, and shares what is left ({0}).",
     "cpus-memory": "Its memory nodes follow its CPUs, and none is taken away.",
     "cpus-changed": "Its set follows what others were given or gave back.",

@@ -13,6 +13,7 @@ from nodeward.core.modes import Mode
 from nodeward.core.tables import kept
 from nodeward.core.topology import CpuAmount, Level, Machine, NodeZones, Zone
 from nodeward.features.cpus.amounts import universe
+from nodeward.features.cpus.policies.claims import is_claim
 from nodeward.features.cpus.policies.pools_with_rules import requested_m
 from nodeward.features.cpus.policies.table import policy_of
 from nodeward.features.cpus.policy import Policy
@@ -60,6 +61,8 @@ def _uses(ground: Ground, at: Pools) -> _Uses:
     reserved, own, usable = policy_of(ground.rules.active).reserved(ground, at), 0, universe(ground)
     for grant in at.grants.values():
         own |= grant.own
+    for name, pool in at.pools.items():
+        own |= pool.cpus if is_claim(name) else 0
     return _Uses(ground.machine, at, reserved, own, 0 if isinstance(usable, Denied) else usable & ~reserved)
 
 
@@ -98,6 +101,8 @@ def _amount(of: _Uses, inside: CpuSet) -> CpuAmount:
     usable = inside & of.usable
     free_m = 1000 * (usable & ~of.own).bit_count()
     for name, pool in of.at.pools.items():
+        if is_claim(name):
+            continue  # a claim has them whole
         if part := (pool.cpus & usable).bit_count():
             free_m -= -(-requested_m(of.at, name) * part // (pool.cpus & of.usable).bit_count())
     return CpuAmount(1000 * inside.bit_count(), 1000 * usable.bit_count(), max(free_m, 0))
@@ -120,7 +125,8 @@ def _pools(ground: Ground, at: Pools) -> Iterator[Zone]:
     policy, capacity_m = policy_of(ground.rules.active), 1000 * ground.machine.online.bit_count()
     tree, first = policy.tree(ground), _begun(ground.machine, ground.rules)
     for name, pool in at.pools.items():
-        has_m, requested = 1000 * pool.cpus.bit_count(), requested_m(at, name)
+        has_m = 1000 * pool.cpus.bit_count()
+        requested = has_m if is_claim(name) else requested_m(at, name)
         most_m, room_m = has_m, has_m
         if policy.room_m is not None:
             most_m = policy.room_m(ground, Pools(first if tree is not None else {**first, name: pool}), name)

@@ -32,18 +32,19 @@ Quantities = dict[str, str | int]
 """Resource name to quantity: text from the API server, a plain number where a person's JSON was passed on."""
 
 
-class Named(Struct, frozen=True):
-    """What is known by its name."""
+class ClaimOfContainer(Struct, frozen=True):
+    """A claim by the pod's own name of it; `request`: the container uses only that request of it."""
 
     name: str = ""
+    request: str | None = None
 
 
 class Resources(Struct, frozen=True):
-    """The `resources` of a container, or of a pod as a whole. `claims` are the pod's own names of them."""
+    """The `resources` of a container, or of a pod as a whole."""
 
     limits: Quantities | None = None
     requests: Quantities | None = None
-    claims: tuple[Named, ...] | None = None
+    claims: tuple[ClaimOfContainer, ...] | None = None
 
 
 class PodClaim(Struct, frozen=True, rename="camel"):

@@ -112,7 +112,8 @@ def _containers(
         faults, memory = (*faults, *more, *unread), limits.get("memory", 0)
         asked = cpu_m, limit_m, memory, requests.get("memory", None if no_request else memory)
         named = (found.claims or ()) if claims and found is not None else ()
-        of = tuple(dict.fromkeys(claims[one.name] for one in named if one.name in claims))
+        there = ((claims[one.name], one.request) for one in named if one.name in claims)
+        of = tuple(dict.fromkeys(f"{name}/{request}" if request else name for name, request in there))
         yield ContainerSpec(container.name, _role(field, container), declared, faults, *asked, claims=of)
 
 

@@ -32,8 +32,17 @@ class _Result(Struct, frozen=True, rename={"share": "shareID", "consumed": "cons
     admin: bool | None = None
 
 
+class _Opaque(Struct, frozen=True):
+    driver: str = ""
+
+
+class _Config(Struct, frozen=True):
+    opaque: _Opaque | None = None
+
+
 class _Devices(Struct, frozen=True):
     results: tuple[_Result, ...] | None = None
+    config: tuple[_Config, ...] | None = None
 
 
 class _Allocation(Struct, frozen=True):
@@ -88,6 +97,10 @@ def claim(data: bytes, driver: str) -> Claim | None:
         tuple(_allocated(each) for each in results if each.driver == driver),
         pods,
         (of.annotations or {}).get(_EXTENDED) == "true",
+        any(
+            each.opaque is not None and each.opaque.driver == driver
+            for each in one.status.allocation.devices.config or ()
+        ),
     )
 
 

@@ -18,7 +18,7 @@ from nodeward.core.cpuset import ids, parse, text
 from nodeward.core.decision import Adjustment, Decision, Final
 from nodeward.core.hints import NO_HINTS, Hint, HintKind, Hints
 from nodeward.core.modes import Mode
-from nodeward.core.topology import Group, Machine, MemoryNode
+from nodeward.core.topology import Machine, MemoryNode
 from nodeward.core.workload import (
     Container,
     ContainerId,
@@ -59,7 +59,7 @@ from nodeward.features.cpus.values import CpusRecalled, Ground, Recorded
 from nodeward.features.root import State
 from nodeward.features.settings import EngineSettings
 from tests.unit.features.build import Told
-from tests.unit.features.cpus.machines import machine
+from tests.unit.features.cpus.machines import machine, without
 
 DRIVER = "cpus.nodeward.io"
 BY_CLAIM = CpusSettings(dra=CpuClaims(Mode.ENFORCE, DRIVER))
@@ -480,7 +480,7 @@ class World:
     def hotplug(self) -> None:
         """A CPU goes offline, or all are online again."""
         away = 1 << self.choose.randrange(1, 16) if self.of.online == self.whole.online else 0
-        self.of = _without(self.whole, away)
+        self.of = without(self.whole, away)
         self.story.append(f"hotplug: without {text(away) or 'none'}")
         decision = self.engine(ev.TopologyRead(self.of))
         for pod in self.pods.values():
@@ -556,27 +556,6 @@ class World:
         else:
             self.create(name, dies)
         self.consistent()
-
-
-def _without(of: Machine, away: int) -> Machine:
-    def left(groups: tuple[Group, ...]) -> tuple[Group, ...]:
-        return tuple(replace(group, cpus=group.cpus & ~away) for group in groups if group.cpus & ~away)
-
-    online = of.online & ~away
-    return replace(
-        of,
-        online=online,
-        packages=left(of.packages),
-        dies=left(of.dies),
-        nodes=left(of.nodes),
-        l3=left(of.l3),
-        l2=left(of.l2),
-        cores=left(of.cores),
-        isolated=of.isolated & online,
-        efficient=of.efficient & online,
-        memory=tuple(replace(node, cpus=node.cpus & ~away) for node in of.memory),
-        offline=away,
-    )
 
 
 def _told(sets: dict[str, int]) -> str:

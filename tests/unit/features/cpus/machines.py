@@ -1,6 +1,7 @@
 """Machines for the tests of CPU policies, W of `reference/policies.md` among them, and a policy without an engine."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -34,6 +35,29 @@ def machine(
     package, single = level(total // packages), level(1)
     l3, node = level(cores), level(cores * caches)
     return Machine(sum(of_core), package, package, node, l3, single, single, isolated, efficient)
+
+
+def without(of: Machine, away: CpuSet) -> Machine:
+    """The machine while these CPUs are offline."""
+
+    def left(groups: tuple[Group, ...]) -> tuple[Group, ...]:
+        return tuple(replace(group, cpus=group.cpus & ~away) for group in groups if group.cpus & ~away)
+
+    online = of.online & ~away
+    return replace(
+        of,
+        online=online,
+        packages=left(of.packages),
+        dies=left(of.dies),
+        nodes=left(of.nodes),
+        l3=left(of.l3),
+        l2=left(of.l2),
+        cores=left(of.cores),
+        isolated=of.isolated & online,
+        efficient=of.efficient & online,
+        memory=tuple(replace(node, cpus=node.cpus & ~away) for node in of.memory),
+        offline=away,
+    )
 
 
 W = machine()

@@ -12,17 +12,19 @@ from nodeward.core.cpuset import of, parse, text
 from nodeward.core.decision import Decision, Final, Special
 from nodeward.core.modes import Mode
 from nodeward.core.refusal import Refusal
-from nodeward.core.topology import Machine
-from nodeward.core.workload import ContainerId, ContainerSpec, Phase, PodSpec, PodUid, Qos
+from nodeward.core.topology import CpuAmount, Machine
+from nodeward.core.workload import ContainerId, ContainerSpec, CpuRecord, Phase, PodSpec, PodUid, Qos
 from nodeward.features.cpus.claims import KIND
 from nodeward.features.cpus.place import wanted
-from nodeward.features.cpus.pool_settings import ClaimNames, ClaimsSettings
+from nodeward.features.cpus.pool_settings import ClaimNames, ClaimsSettings, DevicesBy
 from nodeward.features.cpus.settings import Amount, AmountKind, CpuClaims, CpusSettings, PolicySettings
+from nodeward.features.cpus.view import cpus_view
+from nodeward.features.cpus.zones import zones
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
 from tests.unit.features.build import Told
 from tests.unit.features.cpus import build
-from tests.unit.features.cpus.machines import W
+from tests.unit.features.cpus.machines import W, machine, without
 
 DRIVER = "cpus.nodeward.io"
 RULES = PolicySettings("claims", reserved=Amount(AmountKind.CPUSET, of((0, 16))))
@@ -129,6 +131,8 @@ WRONG = {
     "a node that is not there": (claim("vm", {7: 2}), "this node has no device cpus-numa-7"),
     "two pods": (replace(claim("vm", {0: 2}), pods={PodUid("a"): "a", PodUid("b"): "b"}), "reserved for 2 pods"),
     "more than there are": (claim("vm", {0: 7}), "7 CPU(s) by its allocation, and free there are 1-3,17-19"),
+    "an extended resource": (replace(claim("vm", {0: 2}), extended=True), "made it for an extended resource"),
+    "an opaque parameter": (replace(claim("vm", {0: 2}), configured=True), "it has opaque parameters for this driver"),
     "beyond all bounds": (claim("vm", {0: 2**63}), "CPU(s) by its allocation, and free there are"),
 }
 
@@ -199,6 +203,140 @@ def test_a_container_stays_while_its_claim_is_taken_back() -> None:
     )
     engine(ev.SandboxRemoved(build.home("vm")))
     assert text(engine.state.cpus.pools.pools["shared"].cpus) == "0-31"
+
+
+def test_a_container_that_outlives_its_claim_is_not_moved_when_cpus_go_away() -> None:
+    engine = node()
+    prepared(engine, claim("vm", {1: 2}))
+    knows(engine, "vm", app=("vm-claim",))
+    begins(engine, "vm")
+    engine(ev.Unprepared(DRIVER, ClaimUid("uid-vm-claim")))
+    engine(ev.TopologyRead(without(W, of((31,)))))
+    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "4,20"
+    assert "an earlier claim" in prepared(engine, replace(claim("vm", {1: 2}), uid=ClaimUid("new")))
+
+
+def test_a_claim_of_cpus_that_went_offline_gets_others_of_its_device_and_keeps_the_rest() -> None:
+    engine = node()
+    prepared(engine, claim("vm", {1: 4}))
+    knows(engine, "vm", app=("vm-claim",))
+    begins(engine, "vm")
+    engine(ev.TopologyRead(without(W, of((20, 21)))))
+    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "4-6,22"
+    engine(ev.TopologyRead(W))
+    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "4-6,22"
+    prepared(engine, claim("other", {1: 4}))
+    engine(ev.TopologyRead(without(W, of((4, 6)))))  # no other is free
+    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "5,22"
+    engine(ev.Unprepared(DRIVER, ClaimUid("uid-other-claim")))
+    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "5,20-22"
+
+
+def test_a_claim_that_is_adopted_has_the_cpus_its_pod_runs_on() -> None:
+    engine = Told(State(settings=EngineSettings(policy=RULES, cpus=ON)))
+    engine(ev.TopologyRead(W))
+    sets = {"a": "5,21", "b": "4,20"}
+    ones = [
+        replace(build.one(pod, 1, now=parse(cpus)), id=ContainerId(f"{pod}-app"), cgroups_path=f"/{pod}/app")
+        for pod, cpus in sets.items()
+    ]
+    engine(ev.Listed(tuple(map(build.home, sets)), tuple(one.in_phase(Phase.RUNNING) for one in ones), 1))
+    engine(ev.ClaimsRecalled(DRIVER, (), tuple(claim(pod, {1: 2}) for pod in sets)))  # a book that is lost
+    for pod in sets:
+        knows(engine, pod, app=(f"{pod}-claim",))
+    assert {pod: text(wanted(engine.state.cpus.pools, f"{pod}/app")) for pod in sets} == sets
+    engine(ev.TopologyRead(without(W, of((31,)))))
+    assert {pod: text(wanted(engine.state.cpus.pools, f"{pod}/app")) for pod in sets} == sets
+
+
+def test_who_runs_without_a_place_keeps_its_cpus_from_claims() -> None:
+    engine = Told(State(settings=EngineSettings(policy=RULES, cpus=ON)))
+    engine(ev.TopologyRead(W))
+    made = replace(build.one("lost", 1, now=parse("4-5,20")), cgroups_path="/lost/app").in_phase(Phase.RUNNING)
+    made = replace(made, cpu=CpuRecord(cpus=made.cpu.cpus, unread=True))
+    engine(ev.Listed((build.home("lost"),), (made,), 1))
+    engine(ev.ClaimsRecalled(DRIVER))
+    assert list(engine.state.cpus.unplaced) == ["lost/app"]
+    assert prepared(engine, claim("vm", {1: 3})) == "6,21-22"
+
+
+AWAY = {
+    "another policy": (
+        {"active": "static"},
+        "the policy static gives no CPUs by claim, and the claim",
+    ),
+    "more reserved": ({"reserved": Amount(AmountKind.CPUSET, of((4, 16)))}, "CPUs 4 would not be for claims any more"),
+}
+
+
+@pytest.mark.parametrize(("rules", "why"), AWAY.values(), ids=AWAY)
+def test_settings_that_take_a_claims_cpus_are_refused(rules: Mapping[str, object], why: str) -> None:
+    engine = node()
+    prepared(engine, claim("vm", {1: 2}))
+    knows(engine, "vm", app=("vm-claim",))
+    begins(engine, "vm")
+    other = EngineSettings(policy=replace(RULES, **rules), cpus=ON)  # type: ignore[arg-type]
+    engine(SettingsChanged(other))
+    (fault,) = engine.state.cpus.refused
+    assert why in fault
+    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "4,20"
+    engine(ev.SandboxRemoved(build.home("vm")))
+    engine(ev.Unprepared(DRIVER, ClaimUid("uid-vm-claim")))
+    engine(SettingsChanged(other))
+    assert not engine.state.cpus.refused
+
+
+def test_more_devices_than_a_slice_has_room_for_are_refused_with_the_remedy() -> None:
+    rules = replace(RULES, claims=ClaimsSettings(devices=DevicesBy.L3))
+    engine = Told(State(settings=EngineSettings(policy=rules, cpus=ON)))
+    engine(ev.TopologyRead(machine(packages=1, nodes=1, caches=65, cores=1)))
+    assert "a ResourceSlice has room for 64: set it to numa or socket" in engine.state.cpus.refused[0]
+
+
+def test_what_is_prepared_is_known_again_once_the_mode_is_on_again() -> None:
+    engine = node()
+    prepared(engine, claim("vm", {1: 2}))
+    knows(engine, "vm", app=("vm-claim",))
+    begins(engine, "vm")
+    engine(SettingsChanged(EngineSettings(policy=RULES, cpus=CpusSettings(mode=Mode.OFF))))
+    engine(SettingsChanged(EngineSettings(policy=RULES, cpus=ON)))
+    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "4,20"
+    assert prepared(engine, claim("vm", {1: 2})) == "4,20"
+
+
+def test_a_container_that_uses_another_request_of_the_claim_has_none_of_its_cpus() -> None:
+    engine = node()
+    prepared(engine, claim("vm", {1: 2}))
+    knows(engine, "vm", app=("vm-claim/cpus",), side=("vm-claim/gpu",))
+    assert [build.given(begins(engine, "vm", name)) for name in ("app", "side")] == ["4,20", "0-3,5-19,21-31"]
+
+
+def test_a_second_pod_of_a_claim_is_refused_and_a_static_pod_waits_for_no_claim() -> None:
+    engine = Told(State(settings=EngineSettings(policy=RULES, cpus=ON)))
+    engine(ev.TopologyRead(W))
+    home = replace(build.home("etcd"), annotations={"kubernetes.io/config.source": "file"})
+    assert build.refused(engine(ev.Creating(home, build.one("etcd", 1), ask_id=engine.state.seq + 1))) is None
+    assert "not known yet which pods have claims of CPUs" in str(build.refused(begins(engine, "web")))
+    engine(ev.ClaimsRecalled(DRIVER))
+    prepared(engine, claim("vm", {1: 2}))
+    knows(engine, "late", app=("vm-claim",))
+    assert "its claim shop/vm-claim is another pod's" in str(build.refused(begins(engine, "late")))
+
+
+def test_other_schedulers_are_told_that_a_claims_cpus_are_taken() -> None:
+    engine = node()
+    prepared(engine, claim("vm", {1: 8}))
+    knows(engine, "vm", app=("vm-claim",))
+    begins(engine, "vm")
+    engine(ev.RuntimeConnected("containerd", "2.4"))
+    found = zones(engine.state)
+    assert found is not None
+    (numa,) = (one for one in found.zones if one.name == "node-1")
+    assert numa.cpu == CpuAmount(8000, 8000, 0)
+    view = cpus_view(engine.state, 0)
+    assert view is not None
+    (row,) = view.holders
+    assert row.kind == "exclusive"
 
 
 def test_the_slice_ends_with_the_policy() -> None:

@@ -47,10 +47,17 @@ def spare(ground: Ground, at: Pools) -> int:
 
 
 def opened(ground: Ground, at: Pools, title: str, cpus: CpuSet) -> Pools:
-    """With a pool of the claim's own."""
-    own = Pool(cpus, apart=True, firsts=firsts(ground.machine, cpus, 0))
+    """With a pool of the claim's own; who is in it stays."""
+    was = at.pools.get(pool_of(title), Pool(0, apart=True))
+    own = replace(was, cpus=cpus, firsts=firsts(ground.machine, cpus, 0))
     at = resized(at, SHARED, at.pools[SHARED].cpus & ~cpus)
     return Pools({**at.pools, pool_of(title): own}, at.grants)
+
+
+def emptied(at: Pools, title: str) -> Pools:
+    """With the CPUs of the claim's pool among those that are shared, to give it others."""
+    was = at.pools.get(pool_of(title))
+    return at if was is None else resized(at, SHARED, at.pools[SHARED].cpus | was.cpus)
 
 
 def closed(ground: Ground, at: Pools, pool: str) -> Pools:
@@ -96,12 +103,14 @@ def _admit(_: Ground, at: Pools, ask: Ask) -> Pools | Denied:
     if before is not None and not ask.known:
         return at
     if ask.unclaimed:
-        return Denied(f"its pod has claims of CPUs, and {ask.unclaimed}; kubelet tries again")
+        return Denied(f"{ask.unclaimed}; kubelet tries again")
     if len(ask.claims) > 1:
         names = ", ".join(ask.claims)
         return Denied(f"it uses {len(ask.claims)} claims of CPUs ({names}); make one claim with a request for each")
-    pool = next((name for name in map(pool_of, ask.claims) if name in at.pools), SHARED)
-    code = "cpus-claim" if pool != SHARED else "cpus-no-claim"
+    was = (ask.was,) if is_claim(ask.was) and not ask.claims else ()  # it runs on those of a claim that has ended
+    pool = next((name for name in (*map(pool_of, ask.claims), *was) if name in at.pools), SHARED)
+    code = "cpus-claim" if pool != SHARED else "cpus-claim-short" if ask.claims else "cpus-no-claim"
+    title = pool[len(CLAIM) + 1 : -1] if pool != SHARED else "".join(ask.claims)
     grant = Grant(
         ask.key,
         pool,
@@ -109,7 +118,7 @@ def _admit(_: Ground, at: Pools, ask: Ask) -> Pools | Denied:
         request_m=ask.request_m,
         role=ask.role,
         source=ask.source,
-        reason=Reason(code, (*ask.claims, text(at.pools[pool].cpus))),
+        reason=Reason(code, (*((title,) if title else ()), text(at.pools[pool].cpus))),
         namespace=ask.namespace,
         pins_memory=True if pool != SHARED else None,
     )

@@ -243,7 +243,7 @@ class CriRuntime:
                 share = NO_SHARE
             else:
                 share = await self._record(path, one.id, is_new=known is None)
-            cpu = replace(share.cpu, cpus=share.cpu.cpus or sets.get(place, 0))
+            cpu = replace(share.cpu, cpus=sets.get(place, 0) or share.cpu.cpus)  # what it has is what the kernel says
             placed[one.id] = mapping.Placed(place, replace(share, cpu=cpu))
         return placed
 

@@ -24,12 +24,12 @@ def _runs_on(cgroup: Path) -> CpuSet:
     return cpuset.parse((cgroup / "cpuset.cpus.effective").read_text())
 
 
-def _sold(node: Node) -> dict[str, str]:
+def _sold(node: Node, capacity: str = "cpu") -> dict[str, str]:
     """By device of the node's slice, what the scheduler may give out; empty for one that is withheld."""
     slices = objects(node.api.call("GET", f"{_RESOURCES}/resourceslices").get("items"))
     devices = [device for one in slices for device in objects(member(one, "spec", "devices"))]
     return {
-        str(device["name"]): "" if device.get("taints") else str(member(device, "capacity", "cpu", "value"))
+        str(device["name"]): "" if device.get("taints") else str(member(device, "capacity", capacity, "value"))
         for device in devices
     }
 
@@ -53,14 +53,18 @@ def _pod(name: str, template: str, *using: str, cpu: str, others: tuple[str, ...
     return manifest(name, ones, resourceClaims=claims)
 
 
+def _starts(node: Node, *more: str) -> None:
+    root = node.kubelet.plan.folder / "root"
+    flags = [word for one in (*_FLAGS, f"keys.kubelet_root={root}", *more) for word in ("--set", one)]
+    node.daemon.start("answers", *flags)
+
+
 def claim_to_cpuset(node: Node) -> None:
     """Two containers of a pod share a claim of two CPUs, a third one has none; a pod that was there shares the rest."""
     lay_topology()
     allow(node.api, node.cluster.daemon_user, "node/claims.yaml")
     make(node.api, *manifests("node/device-classes.yaml"), _template("two", 2), _template("three", 3))
-    root = node.kubelet.plan.folder / "root"
-    flags = [word for one in (*_FLAGS, f"keys.kubelet_root={root}") for word in ("--set", one)]
-    node.daemon.start("answers", *flags)
+    _starts(node)
     until(lambda: _sold(node) == {"cpus-numa-0": "7"}, "the node's CPUs are published", _WITHIN_S)
     node.create("web", [container("app")])
     web = node.running("web", ["app"]).containers["app"]
@@ -80,8 +84,7 @@ def restart_moves_nobody(node: Node) -> None:
     vm, web = node.pods["vm"].containers, node.pods["web"].containers["app"]
     own = _runs_on(vm["app"])
     assert node.daemon.end(signal.SIGKILL) == -signal.SIGKILL
-    root = node.kubelet.plan.folder / "root"
-    node.daemon.start("answers", *(w for one in (*_FLAGS, f"keys.kubelet_root={root}") for w in ("--set", one)))
+    _starts(node)
     node.api.call("POST", f"{PODS}?fieldValidation=Strict", _pod("more", "three", "app", cpu="3"))
     until(lambda: "app" in node.container_ids("more"), "a second pod with a claim runs", _WITHIN_S)
     more = _runs_on(node.running("more", ["app"]).containers["app"])
@@ -100,8 +103,45 @@ def claims_end(node: Node) -> None:
     assert node.daemon.end(signal.SIGTERM) == 0
 
 
+def claims_of_dra_driver_cpu(node: Node) -> None:
+    """Its DeviceClass, and the claim and the pod of its example of grouped devices, with fewer CPUs."""
+    own_class: Record = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "dra.cpu"},
+        "spec": {"selectors": [{"cel": {"expression": 'device.driver == "dra.cpu"'}}]},
+    }
+    asked: Record = {"deviceClassName": "dra.cpu", "capacity": {"requests": {"dra.cpu/cpu": "4"}}}
+    claim: Record = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "claim-cpu-capacity-4", "namespace": "default"},
+        "spec": {"devices": {"requests": [{"name": "req-cpu-slice", "exactly": asked}]}},
+    }
+    make(node.api, own_class, claim)
+    _starts(node, "policy.claims.names=dra-driver-cpu", "cpus.dra.driver=dra.cpu")
+    until(
+        lambda: _sold(node, "dra.cpu/cpu") == {"cpudevnuma000": "7"},
+        "the node's CPUs are published by its names",
+        _WITHIN_S,
+    )
+    amounts: Json = {"cpu": "4", "memory": "8Mi"}
+    uses: Json = {"claims": [{"name": "pod-cpu-claim-ref"}], "requests": amounts, "limits": amounts}
+    named: Json = [{"name": "pod-cpu-claim-ref", "resourceClaimName": "claim-cpu-capacity-4"}]
+    pod = manifest("pod-cpu-dra-claim", [container("workload", resources=uses)], resourceClaims=named)
+    node.api.call("POST", f"{PODS}?fieldValidation=Strict", pod)
+    until(lambda: "workload" in node.container_ids("pod-cpu-dra-claim"), "its pod runs", _WITHIN_S)
+    own = _runs_on(node.running("pod-cpu-dra-claim", ["workload"]).containers["workload"])
+    assert (own.bit_count(), own & 1) == (4, 0), cpuset.text(own)
+    assert _runs_on(node.pods["web"].containers["app"]) == _ALL & ~own
+    node.delete("pod-cpu-dra-claim")
+    until(lambda: _runs_on(node.pods["web"].containers["app"]) == _ALL, "all CPUs are shared again", _WITHIN_S)
+    assert node.daemon.end(signal.SIGTERM) == 0
+
+
 CASES: Final[Mapping[str, Callable[[Node], None]]] = {
     "a claim's CPUs are its containers' alone": claim_to_cpuset,
     "a killed daemon moves nobody, and gives another claim other CPUs": restart_moves_nobody,
     "CPUs come back with the end of their claim": claims_end,
+    "a claim for dra-driver-cpu has its CPUs": claims_of_dra_driver_cpu,
 }

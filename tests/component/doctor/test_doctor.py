@@ -191,6 +191,7 @@ def test_one_thing_that_is_wrong_is_the_one_bad_finding(
     [
         pytest.param({"kubelet/cpu_manager_state": '{"policyName":"static"}'}, "cpu-manager", id="kubelet"),
         pytest.param({"proc/77/comm": "nri-resource-po\n"}, "nri-policy", id="nri-plugins"),
+        pytest.param({"proc/77/comm": "dracpu\n"}, "dra-driver-cpu", id="dra-driver-cpu"),
         pytest.param({"opt/nri/plugins/90-resource-policy-balloons": ""}, "nri-policy", id="nri-plugins-launched"),
         pytest.param({"run/cri-resmgr/cri-resmgr.sock": ""}, "cri-rm", id="cri-rm"),
     ],

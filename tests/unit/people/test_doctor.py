@@ -10,7 +10,7 @@ import yaml
 from nodeward.core.cgroup import Hierarchy
 from nodeward.core.finding import Access, Finding, Neighbour, ParameterRef, Registered, Severity, Unlisted
 from nodeward.features.cpus.findings import CpuFacts
-from nodeward.features.cpus.rows import CpusView
+from nodeward.features.cpus.rows import CpuPoolRow, CpusView
 from nodeward.features.limits.findings import CgroupFacts, Layout
 from nodeward.people.doctor.cluster_findings import OUR_WEBHOOKS
 from nodeward.people.doctor.facts import ApiFacts, DaemonFacts, Facts, HookFacts, ProcessFacts, RuntimeFacts
@@ -60,8 +60,8 @@ def api(**changes: Any) -> Facts:
     return replace(WELL, api=replace(API, **changes))
 
 
-def cpus_shown(*, refused: tuple[str, ...] = (), notes: tuple[str, ...] = (), in_force: bool = True) -> Facts:
-    view = CpusView("none", "enforce", "nri", "0-7", refused=refused, notes=notes, in_force=in_force)
+def cpus_shown(**changes: Any) -> Facts:
+    view = replace(CpusView("none", "enforce", "nri", "0-7", in_force=True), **changes)
     return replace(WELL, cpus=CpuFacts("static", view=view))
 
 
@@ -170,6 +170,8 @@ MISC_V1 = V1 | {"tree": Hierarchy(1, "/sys/fs/cgroup/misc", "/sys/fs/cgroup/pids
         (cpus_shown(refused=("too many",), in_force=False), "cpus-unfit", ERROR),
         (cpus_shown(refused=("too many",)), "cpus-refused", WARNING),
         (cpus_shown(notes=("one is offline",)), "cpus-machine", WARNING),
+        (cpus_shown(pools=(CpuPoolRow("claim[shop/vm]", "4-7", ("vm/app",)),)), "cpus-claim-requests", WARNING),
+        (api(daemon_sets=("kube-system/dracpu",)), "dra-driver-cpu", NOTE),
         (api(daemon_sets=("kube-system/nri-resource-policy-balloons",)), "nri-policy", NOTE),
         (replace(WELL, process=ProcessFacts(1000, True, 0)), "not-root", ERROR),
         (replace(WELL, process=ProcessFacts(0, False, -1)), "user-namespace", ERROR),

@@ -206,7 +206,7 @@ def with_pools(state: State, ground: Ground, at: Pools) -> Pools:
     known = {one.uid: one.cpus or _of_containers(state, one) for one in of.values() if one.amounts}
     titles = [one.title for one in of.values()]
     for name, pool in before.items():
-        title = name[len(policy.pool_of("")) - 1 : -1]
+        title = policy.title_of(name)
         own = pool.cpus & policy.free(ground, at, ~0)
         if policy.is_claim(name) and pool.members and name not in at.pools and title not in titles and own:
             at = policy.opened(ground, at, title, own) if at.pools[SHARED].cpus & ~own else at

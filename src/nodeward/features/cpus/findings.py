@@ -7,7 +7,9 @@ another owner is at most a note.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from nodeward.core.cpuset import parse
 from nodeward.core.finding import Finding, Neighbour, Severity
+from nodeward.features.cpus.policies.claims import is_claim, title_of
 from nodeward.features.cpus.rows import CpusView
 
 
@@ -34,6 +36,10 @@ _OWNERS: Mapping[str, tuple[str, str]] = {
     "nri-policy": (
         "a resource policy of nri-plugins gives containers CPUs, {}",
         "Remove it (helm uninstall, or its file in /opt/nri/plugins), " + _CHOOSE + ".",
+    ),
+    "dra-driver-cpu": (
+        "dra-driver-cpu gives containers CPUs by claim, {}",
+        "Let its pods end and delete its DaemonSet, " + _CHOOSE + ".",
     ),
 }
 _LEFT: Mapping[str, str] = {"cri-rm-state": "CRI Resource Manager", "nri-policy-state": "nri-plugins' resource policy"}
@@ -93,3 +99,19 @@ def _fits(policy: str, view: CpusView) -> Iterator[Finding]:
     for note in view.notes:
         remedy = "Bring the CPUs online again, or change policy.reserved or policy.available and reload the daemon."
         yield Finding("cpus-machine", Severity.WARNING, note, "policy", remedy)
+    yield from _claims(view)
+
+
+def _claims(view: CpusView) -> Iterator[Finding]:
+    """Claims of CPUs that the scheduler does not count among the node's CPUs: it does by requests (until KEP-5517)."""
+    for pool in view.pools:
+        asked = sum(row.request_m for row in view.holders if row.pool == pool.name)
+        if not is_claim(pool.name) or not pool.members or asked >= 1000 * (has := parse(pool.cpus).bit_count()):
+            continue
+        title = title_of(pool.name)
+        what = (
+            f"the containers of the claim {title} request {asked / 1000:g} CPU(s), and it has {has}: the scheduler "
+            "counts the others as free, and may place more pods than there is room for"
+        )
+        remedy = "Let these containers request as many CPUs together as the claim has (docs/claims.md)."
+        yield Finding("cpus-claim-requests", Severity.WARNING, what, title, remedy)

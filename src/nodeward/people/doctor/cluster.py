@@ -161,7 +161,8 @@ async def _claims(
     http: KubeHttp, settings: Settings, environ: Mapping[str, str], now_s: float
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
     """Slices of our drivers on this node that are none of ours, and pods with claims that do not end."""
-    node, drivers = name_of_node(settings, environ), (settings.keys.dra.driver, settings.limits.dra.driver)
+    node, sections = name_of_node(settings, environ), (settings.keys, settings.limits, settings.cpus)
+    drivers = [one.dra.driver for one in sections]
     here = f"spec.nodeName={node}"
     slices = await _listed(http, "ResourceSlices", _SLICES, cluster.slices, here)
     ending = await _listed(http, "pods", "/api/v1/pods", cluster.ending_with_claims, here)

@@ -138,6 +138,8 @@ _DAEMON_SETS = {
     "intel-sgx-plugin": "intel-sgx-plugin",
     "cri-resmgr": "cri-rm",
     "nri-resource-policy": "nri-policy",
+    "dracpu": "dra-driver-cpu",
+    "dra-driver-cpu": "dra-driver-cpu",
 }
 """Parts of the names of DaemonSets, and whose they are."""
 

@@ -47,6 +47,7 @@ _NEIGHBOURS = {
     ),
     "intel-sgx-plugin": (NOTE, "Intel's SGX device plugin gives out the enclave devices; Nodeward works beside it", ""),
     "nri-policy": (NOTE, "a resource policy of nri-plugins gives containers CPUs, which Nodeward leaves alone", ""),
+    "dra-driver-cpu": (NOTE, "dra-driver-cpu gives containers CPUs by claim, which Nodeward leaves alone", ""),
     "cri-rm": (
         WARNING,
         "CRI Resource Manager stands between kubelet and runtime; its updates can set container resources anew",

@@ -45,6 +45,7 @@ _PROCESSES = {
     "cri-resmgr": "cri-rm",
     "intel_sgx_devic": "intel-sgx-plugin",
     "nri-resource-po": "nri-policy",
+    "dracpu": "dra-driver-cpu",
 }
 """The kernel's names of processes, cut to 15 letters, and whose they are."""
 _SOCKETS = {

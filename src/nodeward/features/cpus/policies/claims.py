@@ -29,6 +29,11 @@ def is_claim(pool: str) -> bool:
     return pool.startswith(f"{CLAIM}[")
 
 
+def title_of(pool: str) -> str:
+    """The title of the claim whose pool this is."""
+    return pool[len(CLAIM) + 1 : -1]
+
+
 def sold(machine: Machine, rules: PolicySettings) -> CpuSet:
     """The CPUs that claims may have at all: neither reserved nor isolated."""
     found = kept_and_others(machine, rules)
@@ -110,7 +115,7 @@ def _admit(_: Ground, at: Pools, ask: Ask) -> Pools | Denied:
     was = (ask.was,) if is_claim(ask.was) and not ask.claims else ()  # it runs on those of a claim that has ended
     pool = next((name for name in (*map(pool_of, ask.claims), *was) if name in at.pools), SHARED)
     code = "cpus-claim" if pool != SHARED else "cpus-claim-short" if ask.claims else "cpus-no-claim"
-    title = pool[len(CLAIM) + 1 : -1] if pool != SHARED else "".join(ask.claims)
+    title = title_of(pool) if pool != SHARED else "".join(ask.claims)
     grant = Grant(
         ask.key,
         pool,

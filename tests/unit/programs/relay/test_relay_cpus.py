@@ -249,6 +249,7 @@ def running(node: Pinned, *ones: tuple[str, str, int, str]) -> None:
         one.metadata.name = name
         status = cri.ContainerStatusResponse()
         status.status.resources.linux.cpu_shares = cpus * 1024 or 204
+        status.status.resources.linux.cpuset_cpus = "0-3"  # of its creation; what came later only the kernel has
         status.status.resources.linux.memory_limit_in_bytes = 64 << 20
         node.statuses[name * 32] = status.SerializeToString()
         node.make(name * 32, qos, held)

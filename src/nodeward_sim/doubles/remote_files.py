@@ -25,7 +25,7 @@ LOOK_S = 0.1
 """How often a wait looks whether its time is over, on a loop whose own time may pass more slowly."""
 _LENGTH = struct.Struct(">I")
 
-Value = int | str | bytes | list[str | int] | None
+Value = int | bytes | list[str | int] | None
 Argument = str | int | float | bytes | bool
 
 
@@ -73,7 +73,8 @@ class RemoteFiles:
         return FileInfo(bool(is_dir), *rest)
 
     def real(self, path: str) -> str:
-        return cast(str, self._call("real", path))
+        (found,) = cast(list[str], self._call("real", path))
+        return found
 
     def mkdir(self, path: str) -> None:
         self._call("mkdir", path)
@@ -197,6 +198,8 @@ class FilesServer:
         if name == "stat":
             info = self._files.stat(str(request[1]))
             return [int(info.is_dir), info.inode, info.device, info.size, info.links]
+        if name == "real":
+            return [self._files.real(str(request[1]))]
         if name not in _CALLS:
             raise OSError(38, f"no call {name}")
         value = cast(Value, getattr(self._files, name)(*request[1:]))
@@ -207,4 +210,4 @@ class FilesServer:
         return value
 
 
-_CALLS = ("open", "pread", "close", "read", "write", "append", "replace", "listdir", "real", "mkdir", "rmdir", "unlink")
+_CALLS = ("open", "pread", "close", "read", "write", "append", "replace", "listdir", "mkdir", "rmdir", "unlink")

@@ -44,7 +44,7 @@ APP = {
     ],
     "terminationMessagePath": f"/{C}",
     "securityContext": {"seLinuxOptions": {"level": C}, "runAsUser": 733101},
-    "resources": {"requests": {"cpu": "3"}, "claims": [{"name": "claim", "request": C}]},
+    "resources": {"requests": {"cpu": "3"}, "claims": [{"name": "claim", "request": "gpu"}]},
 }
 POD: dict[str, object] = {
     "metadata": {

@@ -80,9 +80,9 @@ TTRPC = (
 
 DEVICE_PLUGIN = names("""
 CDIDevice ContainerAllocateResponse.AnnotationsEntry ContainerAllocateResponse.annotations
-ContainerAllocateResponse.cdi_devices Device.topology NUMANode TopologyInfo
+ContainerAllocateResponse.cdi_devices
 """)
-"""A key is at no NUMA node, and what a container gets with it is a device node or a folder."""
+"""What a container gets with it is a device node or a folder."""
 
 PODS_API = ("GetPodRequest", "GetPodResponse", "Pods.GetPod")
 """Whoever asks for one pod waits for kubelet's word on it anyway: the list says that, and of all others too."""

@@ -76,9 +76,11 @@ class Told:
     state: State = field(default_factory=State)
     at_ns: int = SECOND
 
+    def stamped(self, event: ev.Event) -> ev.Event:
+        return replace(event, at_ns=self.at_ns, wall_ns=self.at_ns, seq=self.state.seq + 1)
+
     def __call__(self, event: ev.Event) -> Decision:
-        stamped = replace(event, at_ns=self.at_ns, wall_ns=self.at_ns, seq=self.state.seq + 1)
-        self.state, decision = apply(self.state, stamped)
+        self.state, decision = apply(self.state, self.stamped(event))
         return decision
 
 

@@ -18,6 +18,7 @@ from nodeward.features.cpus.values import Ask
 MOST = 16
 """Wishes of one container that count: each is asked of every container that is there."""
 MOST_WEIGHT = 1000
+_OF_LONG = ("scope", "match", "weight")
 _EXAMPLE = '{"web": ["db"]}'
 
 
@@ -91,7 +92,7 @@ def _is_names(ones: object) -> bool:
 
 
 def _long(one: object, where: str, sign: int) -> Wish:
-    if not isinstance(one, dict) or "match" not in one or not one.keys() <= {"scope", "match", "weight"}:
+    if not isinstance(one, dict) or "match" not in one or any(key not in _OF_LONG for key in one):
         raise ValueError(f"{where} must have match, and may have scope and weight")
     given = one.get("weight", 1)
     if not isinstance(given, int) or isinstance(given, bool) or abs(given) > MOST_WEIGHT:

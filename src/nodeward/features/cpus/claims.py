@@ -228,7 +228,7 @@ def with_pools(state: State, ground: Ground, at: Pools) -> Pools:
 
 
 def _of_containers(state: State, one: Promised) -> CpuSet:
-    """The CPUs on which the claim's pod is found, where it was known that they are the claim's."""
+    """The CPUs on which the claim's pod runs, where they are as many as the claim has."""
     count = sum(one.amounts.values())
     for container_id, known in state.pods.containers.items():
         if known.pod_uid in one.pods:

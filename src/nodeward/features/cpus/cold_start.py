@@ -33,7 +33,7 @@ def _said(ask: Ask, key: str) -> int | None:
         said = json.loads(given[0])
     except (ValueError, RecursionError):
         said = None
-    length = said.get("duration") if isinstance(said, dict) and said.keys() == {"duration"} else None
+    length = said.get("duration") if isinstance(said, dict) and [*said] == ["duration"] else None
     parts = _PART.findall(length) if isinstance(length, str) else []
     total = sum(int(number) * _UNITS[unit] for number, unit in parts)
     if not parts or "".join(number + unit for number, unit in parts) != length or total > MOST_NS:

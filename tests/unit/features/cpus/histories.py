@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from nodeward.core import events as ev
+from nodeward.core import record
 from nodeward.core.annotations import ANTI_AFFINITY, STATIC_POOL
 from nodeward.core.claims import Allocated, Claim, ClaimUid, Promised
 from nodeward.core.cpuset import ids, parse, text
@@ -58,6 +59,7 @@ from nodeward.features.cpus.settings import Amount, AmountKind, CpuClaims, CpusS
 from nodeward.features.cpus.values import CpusRecalled, Ground, Recorded
 from nodeward.features.root import State
 from nodeward.features.settings import EngineSettings
+from nodeward.programs.once.replay import replay
 from tests.unit.features.build import Told
 from tests.unit.features.cpus.machines import machine, without
 
@@ -143,6 +145,27 @@ class WrongError(AssertionError):
     """What must never be, with the history that led to it."""
 
 
+@dataclass
+class Taped(Told):
+    """With the record that its daemon would leave."""
+
+    lines: list[bytes] = field(default_factory=list)
+
+    def __call__(self, event: ev.Event) -> Decision:
+        if not self.lines:
+            self.lines.append(b"".join(record.segment_pieces("", self.state)))
+        self.lines.append(record.encode_event(self.stamped(event)))
+        decision = super().__call__(event)
+        self.lines.append(record.encode_decision(decision))
+        return decision
+
+    def must_replay(self) -> None:
+        """From its record the same is decided again, byte for byte."""
+        found = replay(self.lines)
+        if found.difference or found.events * 2 + 1 < len(self.lines):
+            raise WrongError(f"replayed {found.events} of {len(self.lines) // 2} events: {found.difference[:2000]}")
+
+
 @dataclass(slots=True)
 class Pod:
     """A pod with one container, as everybody else knows it."""
@@ -217,14 +240,15 @@ class World:
     """With all of its CPUs."""
     of: Machine = MACHINE
     story: list[str] = field(default_factory=list)
-    engine: Told = field(default_factory=lambda: Told(State()))
+    engine: Taped = field(default_factory=lambda: Taped(State()))
     restarts: int = 0
     book: tuple[Promised, ...] = ()
     """The claims that are on record as prepared."""
 
     def begin(self) -> None:
         """A daemon that knows only what its files say."""
-        self.engine = Told(State(settings=EngineSettings(policy=self.rules, cpus=BY_CLAIM)))
+        self.engine.must_replay()
+        self.engine = Taped(State(settings=EngineSettings(policy=self.rules, cpus=BY_CLAIM)))
         if self.forgets:
             self.journal, self.written = b"", None
         found = cpus_journal.read(self.journal, BOOT)
@@ -536,6 +560,7 @@ class World:
             self.recalls()
         for _ in range(STEPS):
             self.step()
+        self.engine.must_replay()
 
     def step(self) -> None:
         slot, chance = f"p{self.choose.randrange(8)}", self.choose.random()

@@ -5,7 +5,7 @@ It is read by the process that comes after the writer's, of the same or of anoth
 refused whole with the reason, never guessed. An unfinished last line was never answered, and is passed over.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -56,10 +56,19 @@ def line(change: Change) -> bytes:
     return msgspec.json.encode(_Change(change)) + b"\n"
 
 
+def _lines(data: bytes) -> Iterator[memoryview]:
+    """Without a copy of each: a record may be large."""
+    begin, whole = 0, memoryview(data)
+    while (end := data.find(b"\n", begin)) >= 0:
+        yield whole[begin:end]
+        begin = end + 1
+    yield whole[begin:]
+
+
 def read(data: bytes, boot: str) -> Read | None:
     """What it says; None for a file of another boot than `boot`, or an empty one. WireError with the line and the
     reason where it cannot be understood."""
-    first, *lines = data.split(b"\n")
+    first, *lines = _lines(data)
     try:
         about = _version.decode(first) if first or lines else None
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:

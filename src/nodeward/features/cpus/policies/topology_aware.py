@@ -20,7 +20,6 @@ Choices of upstream that are others here:
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 from nodeward.core import annotations as keys
@@ -392,8 +391,10 @@ def _grant(node: Node, ask: Ask, want: Want, pool: str, own: CpuSet, why: Reason
     pins, is_pinned = node.rules.pin_memory and not keeps_memory, node.rules.pin_cpu and bool(pool)
     types, cold = _types(ask), 0
     if pins and ask.mems is None:  # one that runs has its memory
-        with suppress(ValueError):
+        try:
             cold = cold_ns(node.machine, ask)
+        except ValueError:  # said at its create
+            cold = 0
     shares = (want.part_m or 1000 * want.full) if ask.known and is_pinned else 0
     return Grant(
         ask.key,

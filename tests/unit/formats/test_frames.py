@@ -410,3 +410,17 @@ def test_a_bad_header_is_an_error_and_stays_one(feed: Callable[[bytes], object],
 def test_a_message_nobody_would_read_is_not_sent() -> None:
     with pytest.raises(WireError):
         ttrpc.encode(Message(1, MessageType.REQUEST, 0, bytes(ttrpc.MAX_PAYLOAD_BYTES + 1)))
+
+
+def test_a_smaller_table_is_told_between_the_senders_blocks_though_a_larger_one_follows() -> None:
+    """The receiver holds to the smaller one until the larger one is acknowledged as well."""
+    shadow = ShadowDecoder()
+    shadow.decode(b"\x3f\x1d")  # the table is 60 bytes from now on
+    shadow.allowed(0)
+    shadow.allowed(60)
+    shadow.acknowledged()
+    assert shadow.shrink() == b"\x20"
+    assert shadow.shrink() == b""
+    shadow.decode(b"\x20\x3f\x1d")
+    shadow.acknowledged()
+    assert shadow.shrink() == b""

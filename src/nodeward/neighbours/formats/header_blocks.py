@@ -40,13 +40,16 @@ _FORMAT: Final = "hpack"
 class ShadowDecoder:
     """Decodes the header blocks of one direction of a connection that another process receives."""
 
-    __slots__ = ("_decoder", "_first", "_known", "_sizes", "_state")
+    __slots__ = ("_decoder", "_first", "_known", "_least", "_sizes", "_state")
 
     def __init__(self) -> None:
         self._decoder = Decoder(MAX_BLOCK_BYTES)
         self._known: dict[bytes, Headers] = {}
         self._state = self._fingerprint()
         self._sizes: deque[int | None] = deque()
+        self._least = MAX_TABLE_BYTES
+        """The smallest table that the sender has acknowledged since its last block. It owes the news of that even
+        where a larger one came after it."""
 
     def allowed(self, table_bytes: int | None) -> None:
         """The receiver sent SETTINGS, with this HEADER_TABLE_SIZE if any. A larger table may be used as soon as the
@@ -63,6 +66,7 @@ class ShadowDecoder:
         if size is not None:
             later = [one for one in self._sizes if one is not None]
             self._allow(max(size, *later) if later else size)
+            self._least = min(self._least, size)
 
     def _allow(self, table_bytes: int) -> None:
         self._decoder.max_allowed_table_size = min(table_bytes, MAX_TABLE_BYTES)
@@ -70,7 +74,7 @@ class ShadowDecoder:
     def shrink(self) -> bytes:
         """What a block has to begin with that somebody else puts between the sender's, where the sender still owes its
         receiver the news of a smaller table (RFC 7541, 4.2). It says the same again then, and nothing is lost."""
-        allowed = self._decoder.max_allowed_table_size
+        allowed = min(self._decoder.max_allowed_table_size, self._least)
         if self._decoder.header_table_size <= allowed:
             return b""
         self._decoder.header_table_size = allowed
@@ -80,6 +84,7 @@ class ShadowDecoder:
 
     def decode(self, block: bytes) -> Headers:
         """The headers of the next block, in order."""
+        self._least = MAX_TABLE_BYTES
         known = self._known.get(block)
         if known is not None:
             return known

@@ -182,13 +182,19 @@ async def test_an_object_is_in_force_until_it_is_gone_and_a_broken_one_never(
 
         await cluster.move(None)
         tree: Record = {"reservedResources": {"cpu": "cpuset:0"}, "reservedPoolNamespaces": ["monitoring"]}
+        await cluster.put("default", SPEC)
+        await cluster.put("default", tree, TOPOLOGY)
+        await cluster.until_said("default", "Success", 4)  # of one name, BalloonsPolicy counts
+        settings = (await node.ask())["settings"]
+        assert isinstance(settings, dict)
+        assert settings["policy_object"] == "BalloonsPolicy kube-system/default, generation 4"
+        assert not cluster.says("default", TOPOLOGY)
         await cluster.put("default", {**tree, "unlimitedBurstable": "rack"}, TOPOLOGY)
-        await cluster.until_said("default", "Failure", 3)  # of one name, BalloonsPolicy counts
         await cluster.remove("default")
-        errors = str((await cluster.until_said("default", "Failure", 1, TOPOLOGY))["errors"])
+        errors = str((await cluster.until_said("default", "Failure", 2, TOPOLOGY))["errors"])
         assert "spec.unlimitedBurstable: 'rack' is not allowed; one of system, package" in errors
         await cluster.put("default", {**tree, "unlimitedBurstable": "package"}, TOPOLOGY)
-        await cluster.until_said("default", "Success", 2, TOPOLOGY)
+        await cluster.until_said("default", "Success", 3, TOPOLOGY)
         await until_cpus({system: "0", web: "1-7", batch: "1-7"})
         await cluster.remove("default", TOPOLOGY)
         await until_cpus(dict.fromkeys(held, "0-7"))

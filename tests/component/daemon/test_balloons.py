@@ -138,7 +138,7 @@ async def test_containers_that_share_idle_cpus_have_the_same_after_a_restart_who
 
 DAMAGED: dict[str, Callable[[bytes], bytes]] = {
     "torn": lambda data: data[:40] + b"\0" + data[40:],
-    "of another version": lambda data: data.replace(b'"version":1', b'"version":7'),
+    "of the version before": lambda data: data.replace(b'"version":1', b'"version":0'),
     "of CPUs that the machine lacks": lambda data: data.replace(b'"own":', b'"own":9'),
     "empty": lambda _: b"",
 }

@@ -33,8 +33,15 @@ def at_creation(state: State, one: Container, at: Pools, grant: Grant) -> CpuSet
     cpus = counted_cpus(at, grant)
     if machine is None or not cpus or one.cpu.mems or not pins or rule is MemoryNodes.OFF:
         return 0
+    every = _there(machine)
     found = grant.zone or grant.memory_near or nodes_of(machine, cpus, grant.types_now)
-    return 0 if found == of(node.id for node in machine.memory if node.bytes > 0) else found
+    found = found & every or found
+    return 0 if found == every else found
+
+
+def _there(machine: Machine) -> CpuSet:
+    """The nodes that have memory now. One that has gone since is written nowhere: cgroup v1 takes no set with it."""
+    return of(node.id for node in machine.memory if node.bytes > 0)
 
 
 def widened(machine: Machine | None, has: CpuSet, at: Pools, key: str) -> CpuSet:
@@ -44,7 +51,8 @@ def widened(machine: Machine | None, has: CpuSet, at: Pools, key: str) -> CpuSet
     grant = at.grants.get(key)
     cpus, types = (counted_cpus(at, grant), grant.types_now) if grant is not None else (0, ())
     zone, near = (grant.zone, grant.memory_near) if grant is not None else (0, 0)
-    return has | zone | (near or nodes_of(machine, cpus or machine.online, types))
+    found = has | zone | (near or nodes_of(machine, cpus or machine.online, types))
+    return found & _there(machine) or found
 
 
 def followed(state: State, cpus: Cpus, decision: Decision) -> tuple[Cpus, Decision]:

@@ -44,11 +44,6 @@ _TOPOLOGY_AWARE: Mapping[str, str] = {
     "unlimitedBurstable": "without room at the level a pool below it comes before one above; nri-plugins has no fixed "
     "order there",
 }
-_NOTES: Mapping[str, str] = {
-    "topology-aware": "hints of devices, affinities and cold start are not followed yet: annotations for these change "
-    "nothing, and the log says so",
-}
-"""By policy, what no key of a file says."""
 _OTHERS: Mapping[str, Mapping[str, str]] = {
     "static-plus": {"Active": "containers of kube-system stay on the reserved CPUs: docs/cpus.md"},
     "dynamic-pools": {"Active": "use is measured every ten seconds, and no container waits for it"},
@@ -242,7 +237,7 @@ def _spec(
     faults = list[str]()
     chosen = policy.read(*policy.respelled(section, faults), faults)
     rows = _rows(lines, "spec.", [below_spec(fault) for fault in faults], chosen)
-    return Checked(what, chosen.active, rows, (*notes, *_noted(chosen), _PLACED), section)
+    return Checked(what, chosen.active, rows, (*notes, _PLACED), section)
 
 
 def _config_map(tree: Mapping[str, object], lines: Lines, path: str) -> Checked:
@@ -274,11 +269,7 @@ def _cri_resmgr(tree: Mapping[str, object], lines: Lines, what: str) -> Checked:
     rows = _rows(lines, "policy.", faults, chosen, {".".join(("policy", *path)): why for path, why in idle.items()})
     named = next((row.path for row in rows if row.verdict == REFUSED and _plain(row.path) == "policy.active"), "")
     written = str(section[named.removeprefix("policy.")]) if isinstance(section, dict) and named else chosen.active
-    return Checked(what, written, rows, (*_noted(chosen), _PLACED), section if isinstance(section, dict) else None)
-
-
-def _noted(chosen: PolicySettings) -> tuple[str, ...]:
-    return (_NOTES[chosen.active],) if chosen.active in _NOTES else ()
+    return Checked(what, written, rows, (_PLACED,), section if isinstance(section, dict) else None)
 
 
 def _without(value: object, key: str, idle: Mapping[tuple[str, ...], str]) -> object:

@@ -119,6 +119,29 @@ def test_pmem_and_hbm_are_taken_by_who_asks_for_them_and_where_dram_is_short() -
     assert node.zones().endswith("f:2")
 
 
+def test_a_node_without_cpus_that_goes_away_is_written_nowhere_until_it_is_back() -> None:
+    pmem = MemoryNode(4, 0, 64 * GIB, distances={i: 17 + 11 * (i > 1) for i in range(4)})
+    engine = build.told(PolicySettings("topology-aware", reserved=Amount(AmountKind.CPUSET, 1)), of=nodes(W, pmem))
+
+    def comes(pod: str) -> str:
+        home = replace(build.home(pod), annotations={"memory-type.resource-policy.nri.io/pod": "pmem"})
+        made = replace(build.one(pod, 2), memory=GIB)
+        decision = engine(ev.Creating(home, made, ask_id=engine.state.seq + 1))
+        engine(ev.Created(home, made))
+        engine(ev.Started(home, made.in_phase(Phase.RUNNING)))
+        return adjusted(decision).memory_nodes
+
+    def read(machine: Machine) -> dict[str, str]:
+        return {goal.target.where: str(goal.value) for goal in engine(ev.TopologyRead(machine)).goals}
+
+    assert comes("a") == "4"
+    assert read(nodes(W)) == {"/kubepods/poda/a-0": "1"}
+    assert comes("b") == "2"
+    engine(ev.Stopped(build.home("a"), build.one("a", 2)))
+    assert comes("a") == "1"  # its container began anew
+    assert read(nodes(W, pmem)) == {"/kubepods/poda/a-0": "1,4", "/kubepods/podb/b-0": "2,4"}
+
+
 def test_one_node_or_none_is_not_counted() -> None:
     node = Node(replace(W, memory=(MemoryNode(0, W.online, GIB),)))
     node.comes("a", 4, 0)

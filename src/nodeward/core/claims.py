@@ -55,8 +55,8 @@ class Claim:
     """The pods it is reserved for, by UID, with their names."""
     extended: bool = False
     """The scheduler made it, for a pod that asks for an extended resource (KEP-5004)."""
-    configured: bool = False
-    """It has opaque parameters for this driver. They are not read."""
+    parameters: tuple[str, ...] = ()
+    """The opaque parameters for this driver, each as JSON. Later ones overrule: its class comes first."""
 
     @property
     def title(self) -> str:
@@ -80,6 +80,8 @@ class Promised:
     """The CPUs that are its own, where it has some."""
     requests: tuple[str, ...] = ()
     """The claim's requests that it is of, where a container may use one of several."""
+    options: tuple[str, ...] = ()
+    """What its opaque parameters ask for."""
 
     @property
     def title(self) -> str:

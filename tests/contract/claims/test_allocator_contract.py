@@ -6,20 +6,26 @@ Nodes are made up by chance; their devices are those of the production's decisio
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any
 
 from nodeward.core import events as ev
+from nodeward.core.cpuset import parse
+from nodeward.features.cpus.settings import Amount, AmountKind
 from nodeward.features.keys.state import Offer
 from tests.peers.find import require
 from tests.told import tell
 from tests.unit.features.build import container_spec, pod_spec
+from tests.unit.features.cpus import test_claims as cpus
+from tests.unit.features.cpus.machines import machine
 from tests.unit.features.keys import fronts as keys
 from tests.unit.features.limits import test_claims as memory
 
 CASES = 250
-"""Of either kind."""
+"""Of each kind."""
 PAGE, MIB = 4096, 1 << 20
+RULES = replace(cpus.RULES, reserved=Amount(AmountKind.CPUSET, 1))
 
 
 @dataclass
@@ -74,6 +80,44 @@ def of_memory(chance: Random) -> Case:
     return Case(memory.DRIVER, json.loads(str(one.slice)), claims, expected, taken)
 
 
+def of_cpus(chance: Random) -> Case:
+    """A node some of whose CPUs claims have, and others are requested of those that are shared. What the scheduler
+    places can be prepared."""
+    one = cpus.node(machine(chance.randint(1, 2), chance.randint(1, 2), 1, chance.randint(1, 4)), RULES)
+    for number in range(chance.randint(0, 2)):
+        begun = chance.randint(0, 3)
+        cpus.begins(one, f"s{number}", cpus=begun)
+    consumed: dict[str, int] = {}
+    expected, asked = list[tuple[str, int]](), [chance.randint(1, 5) for _ in range(11)]
+    for number, want in enumerate(asked):
+        devices = json.loads(one.state.cpus.by_claim.slices[cpus.DRIVER])
+        room = {device["name"]: size(device) - consumed.get(device["name"], 0) for device in devices}
+        name = next((name for name, left in room.items() if want <= left), "")
+        if name:
+            consumed[name] = consumed.get(name, 0) + want
+        if number < 3 and name:
+            prepared = cpus.prepared(one, cpus.claim(f"c{number}", {int(name.rpartition("-")[2]): want}))
+            assert parse(prepared).bit_count() == want
+        if number >= 3:
+            expected.append((name, want if name else 0))
+    taken = dict(consumed)
+    for name, want in expected:
+        if name:
+            taken[name] -= want
+    text = one.state.cpus.by_claim.slices[cpus.DRIVER]
+    for number, (name, want) in enumerate(expected):
+        if name:
+            found = cpus.prepared(one, cpus.claim(f"l{number}", {int(name.rpartition("-")[2]): want}))
+            assert parse(found).bit_count() == want
+    claims = [{"cpu": str(want)} for want in asked[3:]]
+    of_before = {name: {"cpu": str(amount)} for name, amount in taken.items() if amount}
+    return Case(cpus.DRIVER, json.loads(text), claims, expected, of_before)
+
+
+def size(device: Mapping[str, Any]) -> int:
+    return 0 if device.get("taints") else int(device["capacity"]["cpu"]["value"])
+
+
 def published(one: memory.Node) -> dict[str, dict[str, object]]:
     return {device["name"]: device for device in json.loads(str(one.slice))}
 
@@ -104,7 +148,7 @@ def placed(devices: Mapping[str, dict[str, object]], consumed: Mapping[str, int]
 def test_the_scheduler_places_as_many_claims_as_we_say_and_no_more() -> None:
     program = str(require("draalloc") / "draalloc")
     chance = Random(38)
-    cases = [make(chance) for make in (of_keys, of_memory) for _ in range(CASES)]
+    cases = [make(chance) for make in (of_keys, of_memory, of_cpus) for _ in range(CASES)]
     said = subprocess.run(
         [program], input="\n".join(one.line() for one in cases), capture_output=True, text=True, check=True, timeout=120
     )

@@ -21,6 +21,7 @@ from nodeward.core.refusal import Reason, Refusal, Refused
 from nodeward.core.tables import put, without
 from nodeward.core.topology import Level
 from nodeward.core.workload import Amounts, PodUid, SandboxId
+from nodeward.features.cpus.claim_parameters import ALSO_SHARED, WHOLE_CORES, options
 from nodeward.features.cpus.policies import claims as policy
 from nodeward.features.cpus.pool_settings import CLAIMS, SHARED, ClaimNames, DevicesBy
 from nodeward.features.cpus.state import ByClaim, Cpus
@@ -84,7 +85,8 @@ def preparing(state: State, event: ev.Preparing) -> tuple[Cpus, Final]:
         if policy.pool_of(claim.title) in cpus.pools.pools:
             why = "containers of an earlier claim of that name still run; kubelet tries again"
             return cpus, _refused(claim, why, Refused.NO_CAPACITY)
-        found = _given(ground, cpus.pools, claim.title, counts, _held_by_nobody(state))
+        wishes = options(claim.parameters)[0]
+        found = _given(ground, cpus.pools, claim.title, counts, _held_by_nobody(state), options=wishes)
         if isinstance(found, Denied):
             return cpus, _refused(claim, found.why, Refused.NO_CAPACITY)
         pools, own = found
@@ -100,7 +102,7 @@ def preparing(state: State, event: ev.Preparing) -> tuple[Cpus, Final]:
 def _promised(claim: Claim, counts: Amounts, since_ns: int, own: CpuSet = 0) -> Promised:
     requests = tuple(dict.fromkeys(one.request.partition("/")[0] for one in claim.allocated))
     named = claim.uid, claim.namespace, claim.name
-    return Promised(*named, counts, claim.pods, claim.extended, since_ns, own, requests)
+    return Promised(*named, counts, claim.pods, claim.extended, since_ns, own, requests, options(claim.parameters)[0])
 
 
 def _held_by_nobody(state: State) -> CpuSet:
@@ -115,7 +117,13 @@ def _held_by_nobody(state: State) -> CpuSet:
 
 
 def _given(
-    ground: Ground, at: Pools, title: str, counts: Amounts, kept: CpuSet = 0, has: CpuSet = 0
+    ground: Ground,
+    at: Pools,
+    title: str,
+    counts: Amounts,
+    kept: CpuSet = 0,
+    has: CpuSet = 0,
+    options: Iterable[str] = (),
 ) -> tuple[Pools, CpuSet] | Denied:
     """With a pool of the claim, and its CPUs: those that it has, as far as they are free, and others but `kept`."""
     every, own = devices(ground), 0
@@ -128,7 +136,8 @@ def _given(
         own |= mine
         if mine.bit_count() == count:
             continue
-        found = policy.chosen(ground, at, every[name] & ~own & ~kept, count - mine.bit_count())
+        may, more = every[name] & ~own & ~kept, count - mine.bit_count()
+        found = policy.chosen(ground, at, may, more, whole=WHOLE_CORES in options)
         if isinstance(found, Denied):
             return Denied(f"of the device {name} {found.why}")
         own |= found
@@ -136,7 +145,7 @@ def _given(
         return at, 0
     if not at.pools[SHARED].cpus & ~own:
         return Denied("no CPU would be left for containers without a claim")
-    return policy.opened(ground, at, title, own), own
+    return policy.opened(ground, at, title, own, also_shared=ALSO_SHARED in options), own
 
 
 def _counts(claim: Claim) -> tuple[Amounts, str]:
@@ -155,9 +164,7 @@ def _counts(claim: Claim) -> tuple[Amounts, str]:
             found[one.device] = found.get(one.device, 0) + count
     if claim.extended:
         return {}, "the scheduler made it for an extended resource, and no container names such a claim: use a claim"
-    if claim.configured:
-        return {}, "it has opaque parameters for this driver, and this release knows none: leave them out"
-    return found, ""
+    return found, options(claim.parameters)[1]
 
 
 def _words(counts: Amounts) -> str:
@@ -209,7 +216,8 @@ def with_pools(state: State, ground: Ground, at: Pools) -> Pools:
         title = policy.title_of(name)
         own = pool.cpus & policy.free(ground, at, ~0)
         if policy.is_claim(name) and pool.members and name not in at.pools and title not in titles and own:
-            at = policy.opened(ground, at, title, own) if at.pools[SHARED].cpus & ~own else at
+            lent = bool(pool.lent)
+            at = policy.opened(ground, at, title, own, also_shared=lent) if at.pools[SHARED].cpus & ~own else at
     for uid in sorted(known, key=lambda uid: not known[uid]):  # those that have CPUs take nothing from each other
         one, kept, own = of[uid], 0, known[uid]
         for key, other in known.items():
@@ -218,12 +226,12 @@ def with_pools(state: State, ground: Ground, at: Pools) -> Pools:
             if there.cpus.bit_count() >= sum(one.amounts.values()):
                 continue
             own = there.cpus  # it lacks some that are offline
-        found = _given(ground, policy.emptied(at, one.title), one.title, one.amounts, kept, own)
+        found = _given(ground, policy.emptied(at, one.title), one.title, one.amounts, kept, own, one.options)
         own &= policy.free(ground, at, ~0)
         if not isinstance(found, Denied):
             at = found[0]
         elif own and at.pools[SHARED].cpus & ~own:
-            at = policy.opened(ground, at, one.title, own)
+            at = policy.opened(ground, at, one.title, own, also_shared=ALSO_SHARED in one.options)
     return at
 
 

@@ -124,7 +124,7 @@ def in_words(cpus: Cpus, key: str) -> str:
     grant = cpus.pools.grants.get(key)
     if grant is None:
         return f"no place: {cpus.unplaced[key]}" if key in cpus.unplaced else ""
-    kind = _kind(grant)
+    kind = _kind(cpus.pools, grant)
     return kind if kind == "unpinned" else f"{kind} {cpuset.text(set_of(cpus.pools, grant))}"
 
 
@@ -154,7 +154,7 @@ def _holder(
         stands = "held" if has == wanted else "failed" if error else "pending"
     return CpuHolderRow(
         *name,
-        _kind(grant),
+        _kind(cpus.pools, grant),
         _id(held),
         cpuset.text(wanted),
         cpuset.text(grant.own),
@@ -172,9 +172,9 @@ def _holder(
     )
 
 
-def _kind(grant: Grant) -> str:
+def _kind(at: Pools, grant: Grant) -> str:
     if is_claim(grant.pool):
-        return "exclusive"
+        return "exclusive+shared" if at.pools[grant.pool].lent else "exclusive"
     if grant.own:
         return "exclusive+shared" if grant.shares_pool else "exclusive"
     if not grant.shares_pool or not grant.pinned:

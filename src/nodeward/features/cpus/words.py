@@ -57,7 +57,13 @@ def cpu_sentences(view: CpusView, row: CpuHolderRow) -> Iterator[str]:
         case "unpinned":
             yield f"cpus {row.name}: not pinned; {asks}."
         case "exclusive+shared":
-            yield f"cpus {row.name}: {row.own} exclusive, {row.cpus} with pool {row.pool}; {asks}."
+            pool = view.of(row) if not row.own else None
+            own = (
+                f"{pool.cpus} exclusive, {row.cpus} in all"
+                if pool
+                else f"{row.own} exclusive, {row.cpus} with pool {row.pool}"
+            )
+            yield f"cpus {row.name}: {own}; {asks}."
         case _:
             yield f"cpus {row.name}: {row.cpus}, {row.kind}; {asks}."
     if row.why:
@@ -70,7 +76,7 @@ def cpu_sentences(view: CpusView, row: CpuHolderRow) -> Iterator[str]:
     if row.memory_error:
         yield f"  These could not be set: {row.memory_error}."
     if (pool := view.of(row)) is not None:
-        lent = f"; idle ones lent to it: {pool.lent}" if pool.lent else ""
+        lent = f"; lent to it: {pool.lent}" if pool.lent else ""
         yield f"  Shares pool {pool.name} (CPUs {pool.cpus or 'none'}{lent}) with {_others(row.name, pool.members)}."
     since = "" if row.for_ms is None else f", for {row.for_ms / 1000:.0f} s"
     match row.state:
@@ -327,6 +333,7 @@ _SENTENCES: Mapping[str, str | Callable[[Values], str]] = {
     "(pick-resources-by-hints).",
     "cpus-tree-resized": "It was resized from {0} to {1} milliCPU, and stays in its pool, or goes to one around it.",
     "cpus-claim": "It uses the claim {0}, whose CPUs {1} nobody else may run on.",
+    "cpus-claim-shared": "It uses the claim {0}, whose CPUs {1} nobody else may run on, and those that all share.",
     "cpus-claim-short": "No CPU is left for its claim {0}, so it shares those of all others ({1}).",
     "cpus-no-claim": "It uses no claim of CPUs, and shares what is left ({0}).",
     "cpus-memory": "Its memory nodes follow its CPUs, and none is taken away.",

@@ -1,9 +1,11 @@
 """Reads a ResourceClaim (resource.k8s.io/v1): what was allocated to it of one driver, and for which pods.
 
-Must not: judge, or write. A claim's parameters are never read.
+Must not: judge, or write. A claim's opaque parameters are handed on as they are.
 """
 
-from msgspec import Struct, field
+from collections.abc import Iterable, Iterator
+
+from msgspec import Raw, Struct, field
 from msgspec.json import Decoder
 
 from nodeward.core.claims import MOST_RESULTS, Allocated, Claim, ClaimUid
@@ -34,9 +36,12 @@ class _Result(Struct, frozen=True, rename={"share": "shareID", "consumed": "cons
 
 class _Opaque(Struct, frozen=True):
     driver: str = ""
+    parameters: Raw = Raw(b"null")
 
 
 class _Config(Struct, frozen=True):
+    source: str = ""
+    requests: tuple[str, ...] | None = None
     opaque: _Opaque | None = None
 
 
@@ -89,19 +94,19 @@ def claim(data: bytes, driver: str) -> Claim | None:
         for of in one.status.reserved_for or ()
         if of.resource == "pods" and not (of.group or "")
     }
-    of = one.metadata
-    return Claim(
-        ClaimUid(of.uid),
-        of.namespace,
-        of.name,
-        tuple(_allocated(each) for each in results if each.driver == driver),
-        pods,
-        (of.annotations or {}).get(_EXTENDED) == "true",
-        any(
-            each.opaque is not None and each.opaque.driver == driver
-            for each in one.status.allocation.devices.config or ()
-        ),
-    )
+    of, allocated = one.metadata, tuple(_allocated(each) for each in results if each.driver == driver)
+    extended = (of.annotations or {}).get(_EXTENDED) == "true"
+    parameters = tuple(_parameters(one.status.allocation.devices.config or (), allocated, driver))
+    return Claim(ClaimUid(of.uid), of.namespace, of.name, allocated, pods, extended, parameters)
+
+
+def _parameters(config: Iterable[_Config], allocated: Iterable[Allocated], driver: str) -> Iterator[str]:
+    """Those for requests that were given devices of this driver. A request with subrequests stands for all of them."""
+    mine = [name for one in allocated for name in (one.request, one.request.partition("/")[0])]
+    for each in sorted(config, key=lambda one: one.source == "FromClaim"):
+        is_for = not each.requests or any(name in mine for name in each.requests)
+        if is_for and each.opaque is not None and each.opaque.driver == driver:
+            yield bytes(each.opaque.parameters).decode("utf-8", "replace")
 
 
 def _allocated(of: _Result) -> Allocated:

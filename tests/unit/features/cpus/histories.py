@@ -34,6 +34,7 @@ from nodeward.core.workload import (
 )
 from nodeward.features.cpus import claims as cpu_claims
 from nodeward.features.cpus import recorded
+from nodeward.features.cpus.claim_parameters import KIND, KNOWN, VERSION
 from nodeward.features.cpus.effects import journal as cpus_journal
 from nodeward.features.cpus.place import wanted
 from nodeward.features.cpus.policies import claims as policy_claims
@@ -355,11 +356,14 @@ class World:
         """Kubelet asks before the pod is made; whether its claim is promised, and on record."""
         node, count = self.choose.randrange(len(self.of.nodes)), self.choose.randint(1, 4)
         given = (Allocated("own", f"cpus-numa-{self.of.nodes[node].id}", "n", "s", {"cpu": count}),)
-        claim = Claim(ClaimUid(f"u-{pod.name}"), pod.namespace, f"{pod.name}-own", given, {PodUid(pod.name): pod.name})
+        wishes = [name for name in KNOWN if self.choose.random() < 0.2]
+        text = json.dumps({"apiVersion": VERSION, "kind": KIND, **dict.fromkeys(wishes, True)})
+        uid, pods = ClaimUid(f"u-{pod.name}"), {PodUid(pod.name): pod.name}
+        claim = Claim(uid, pod.namespace, f"{pod.name}-own", given, pods, parameters=(text,) if wishes else ())
         decision = self.engine(ev.Preparing(DRIVER, claim, ask_id=self.engine.state.seq + 1))
         assert isinstance(decision.answer, Final)
         is_promised = isinstance(decision.answer.value, Adjustment)
-        self.story.append(f"prepare {count} of {given[0].device} for {pod.name}: {is_promised}")
+        self.story.append(f"prepare {count} of {given[0].device} for {pod.name} {wishes}: {is_promised}")
         self.book = tuple(self.engine.state.cpus.by_claim.claims.values())
         self.write_down()
         self.perform(decision)

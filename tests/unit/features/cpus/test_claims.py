@@ -14,11 +14,13 @@ from nodeward.core.modes import Mode
 from nodeward.core.refusal import Refusal
 from nodeward.core.topology import CpuAmount, Machine
 from nodeward.core.workload import ContainerId, ContainerSpec, CpuRecord, Phase, PodSpec, PodUid, Qos
+from nodeward.features.cpus.claim_parameters import VERSION
 from nodeward.features.cpus.claims import KIND
 from nodeward.features.cpus.place import wanted
 from nodeward.features.cpus.pool_settings import ClaimNames, ClaimsSettings, DevicesBy
 from nodeward.features.cpus.settings import Amount, AmountKind, CpuClaims, CpusSettings, PolicySettings
 from nodeward.features.cpus.view import cpus_view
+from nodeward.features.cpus.words import cpu_sentences
 from nodeward.features.cpus.zones import zones
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
@@ -58,9 +60,10 @@ def prepared(engine: Told, one: Claim) -> str:
     return text(engine.state.cpus.by_claim.claims[one.uid].cpus)
 
 
-def knows(engine: Told, pod: str, **uses: tuple[str, ...]) -> None:
+def knows(engine: Told, pod: str, cpus: int = 1, **uses: tuple[str, ...]) -> None:
     """The API server says which claims its containers use."""
-    ones = tuple(ContainerSpec(name, cpu_m=1000, cpu_limit_m=1000, claims=of) for name, of in uses.items())
+    milli = 1000 * cpus
+    ones = tuple(ContainerSpec(name, cpu_m=milli, cpu_limit_m=milli, claims=of) for name, of in uses.items())
     engine(ev.PodSeen(PodSpec(PodUid(pod), "shop", pod, ones, qos=Qos.GUARANTEED)))
 
 
@@ -119,6 +122,11 @@ def test_the_last_shared_cpu_is_never_given_away() -> None:
     assert "and free there are none" in prepared(engine, claim("more", {0: 1}))
 
 
+def with_parameters(version: str = VERSION, **options: object) -> Claim:
+    text = json.dumps({"apiVersion": version, "kind": "ClaimParameters", **options})
+    return replace(claim("vm", {0: 2}), parameters=(text,))
+
+
 WRONG = {
     "none consumed": (
         replace(claim("vm", {0: 2}), allocated=(Allocated("cpus", "cpus-numa-0"),)),
@@ -132,7 +140,14 @@ WRONG = {
     "two pods": (replace(claim("vm", {0: 2}), pods={PodUid("a"): "a", PodUid("b"): "b"}), "reserved for 2 pods"),
     "more than there are": (claim("vm", {0: 7}), "7 CPU(s) by its allocation, and free there are 1-3,17-19"),
     "an extended resource": (replace(claim("vm", {0: 2}), extended=True), "made it for an extended resource"),
-    "an opaque parameter": (replace(claim("vm", {0: 2}), configured=True), "it has opaque parameters for this driver"),
+    "parameters of a later version": (with_parameters(VERSION.replace("v1", "v2")), "of another kind or version"),
+    "parameters of a later release": (with_parameters(isolated=True), "have 'isolated'; this release reads"),
+    "a parameter that is no boolean": (with_parameters(shared="yes"), "shared is neither true nor false"),
+    "parameters that are no object": (replace(claim("vm", {0: 2}), parameters=("[" * 9999,)), "are no JSON"),
+    "half a core of whole ones": (
+        replace(with_parameters(fullPCPUsOnly=True), allocated=claim("vm", {0: 3}).allocated),
+        "3 CPUs are no multiple of 2",
+    ),
     "beyond all bounds": (claim("vm", {0: 2**63}), "CPU(s) by its allocation, and free there are"),
 }
 
@@ -144,6 +159,36 @@ def test_a_claim_that_cannot_be_is_refused_and_leaves_nothing(one: Claim, why: s
     assert why in prepared(engine, one)
     assert engine.state.cpus.pools is before
     assert not engine.state.cpus.by_claim.claims
+
+
+def test_whole_cores_only_leaves_the_half_of_one_alone() -> None:
+    engine = node()
+    assert prepared(engine, claim("a", {0: 1})) == "1"
+    assert prepared(engine, replace(with_parameters(fullPCPUsOnly=True), pods={PodUid("vm"): "vm"})) == "2,18"
+    of_class, of_its_own = (with_parameters(fullPCPUsOnly=on).parameters for on in (True, False))
+    one = replace(claim("b", {0: 3}), parameters=(*of_class, *of_its_own))
+    assert prepared(engine, one) == "3,17,19"  # what the claim says overrules its class
+
+
+def test_a_container_may_use_the_shared_cpus_beside_its_claim() -> None:
+    engine = node(build.machine(cores=2), replace(RULES, reserved=Amount(AmountKind.CPUSET, 1)))
+    assert prepared(engine, replace(with_parameters(shared=True), pods={PodUid("vm"): "vm"})) == "2-3"
+    knows(engine, "vm", 4, app=("vm-claim",))
+    assert build.given(begins(engine, "vm", cpus=4)) == "0-3"
+    assert sold(engine) == {"cpus-numa-0": 0}  # both others are requested beside the claim
+    begins(engine, "web")
+    view = cpus_view(engine.state, 0)
+    assert view is not None
+    (row,) = (one for one in view.holders if one.pod == "vm")
+    told = next(iter(cpu_sentences(view, row)))
+    assert told.startswith("cpus shop/vm/app: 2-3 exclusive, 0-3 in all; 4 CPU(s) requested")
+    assert prepared(engine, claim("other", {0: 1})) == "1"
+    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "0,2-3"
+    engine(ev.TopologyRead(build.machine(cores=2, offline=2)))
+    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "0,2-3"
+    engine(ev.TopologyRead(build.machine(cores=2)))
+    engine(ev.Unprepared(DRIVER, ClaimUid("uid-other-claim")))
+    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "0-3"
 
 
 def test_a_claim_is_prepared_once_whatever_kubelet_asks_again() -> None:

@@ -47,29 +47,37 @@ def free(ground: Ground, at: Pools, among: CpuSet) -> CpuSet:
 
 def spare(ground: Ground, at: Pools) -> int:
     """How many CPUs claims can be given at most, so that who shares has what it requests, and one CPU at least."""
-    shared = at.pools[SHARED].cpus.bit_count()
-    return max(0, shared - max(1, -(-requested_m(at, SHARED) // 1000)))
+    asked_m = requested_m(at, SHARED)
+    for name, pool in at.pools.items():
+        asked_m += max(0, requested_m(at, name) - 1000 * pool.cpus.bit_count()) if pool.lent else 0
+    return max(0, at.pools[SHARED].cpus.bit_count() - max(1, -(-asked_m // 1000)))
 
 
-def opened(ground: Ground, at: Pools, title: str, cpus: CpuSet) -> Pools:
-    """With a pool of the claim's own; who is in it stays."""
+def opened(ground: Ground, at: Pools, title: str, cpus: CpuSet, *, also_shared: bool = False) -> Pools:
+    """With a pool of the claim's own; who is in it stays. `also_shared`: and may run on the shared CPUs too."""
+    left = at.pools[SHARED].cpus & ~cpus
     was = at.pools.get(pool_of(title), Pool(0, apart=True))
-    own = replace(was, cpus=cpus, firsts=firsts(ground.machine, cpus, 0))
-    at = resized(at, SHARED, at.pools[SHARED].cpus & ~cpus)
-    return Pools({**at.pools, pool_of(title): own}, at.grants)
+    own = replace(was, cpus=cpus, lent=left if also_shared else 0, firsts=firsts(ground.machine, cpus, 0))
+    return _sharing(Pools({**at.pools, pool_of(title): own}, at.grants), left)
+
+
+def _sharing(at: Pools, cpus: CpuSet) -> Pools:
+    """With these CPUs shared, also by those of claims that may."""
+    lent = {name: replace(pool, lent=cpus) for name, pool in at.pools.items() if pool.lent and pool.lent != cpus}
+    return resized(Pools({**at.pools, **lent}, at.grants), SHARED, cpus)
 
 
 def emptied(at: Pools, title: str) -> Pools:
     """With the CPUs of the claim's pool among those that are shared, to give it others."""
     was = at.pools.get(pool_of(title))
-    return at if was is None else resized(at, SHARED, at.pools[SHARED].cpus | was.cpus)
+    return at if was is None else _sharing(at, at.pools[SHARED].cpus | was.cpus)
 
 
 def closed(ground: Ground, at: Pools, pool: str) -> Pools:
     """Without this pool, whose claim has ended and which nobody is in."""
     back = at.pools[pool].cpus & sold(ground.machine, ground.rules)
     rest = {name: one for name, one in at.pools.items() if name != pool}
-    return resized(Pools(rest, at.grants), SHARED, rest[SHARED].cpus | back)
+    return _sharing(Pools(rest, at.grants), rest[SHARED].cpus | back)
 
 
 def chosen(ground: Ground, at: Pools, among: CpuSet, count: int, *, whole: bool = False) -> CpuSet | Denied:
@@ -115,6 +123,7 @@ def _admit(_: Ground, at: Pools, ask: Ask) -> Pools | Denied:
     was = (ask.was,) if is_claim(ask.was) and not ask.claims else ()  # it runs on those of a claim that has ended
     pool = next((name for name in (*map(pool_of, ask.claims), *was) if name in at.pools), SHARED)
     code = "cpus-claim" if pool != SHARED else "cpus-claim-short" if ask.claims else "cpus-no-claim"
+    code += "-shared" if at.pools[pool].lent else ""
     title = title_of(pool) if pool != SHARED else "".join(ask.claims)
     grant = Grant(
         ask.key,

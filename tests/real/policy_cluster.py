@@ -5,7 +5,7 @@ Creates are dry runs, except where a change of a pod is the story.
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,7 @@ from tests.rigs.cluster import DEPLOY, PODS, record
 from tests.unit.features.admission.rounds import container, notes, pod_of
 
 DATA = Path(__file__).parent / "policies"
-NAMES = ("epc-amounts", "epc-annotations", "kata-annotations", "sgx-devices", "sgx-provision")
+NAMES = ("cpu-claims", "epc-amounts", "epc-annotations", "kata-annotations", "sgx-devices", "sgx-provision")
 SUBRESOURCES = "epc-subresources"
 """The policy that is asked of no pod that is made, so it has no file of pods."""
 NAMESPACES: Mapping[str, Mapping[str, str]] = {
@@ -44,6 +44,13 @@ LARGE: Mapping[str, object] = {
     "handler": "large",
     "overhead": {"podFixed": OVERHEAD},
 }
+CLAIMED: Mapping[str, Sequence[tuple[str, Mapping[str, str]]]] = {
+    "four": (("cpus", {"cpu": "3"}), ("cpus", {"cpu": "1"})),
+    "one": (("cpus", {}),),
+    "named": (("dra.cpu", {"dra.cpu/cpu": "4"}),),
+    "key": (("tdx", {}),),
+}
+"""Templates of claims: of each request the class and the amounts."""
 PARAMETERS_SAID: Mapping[str, tuple[Mapping[str, str], str]] = {
     "small container": (
         {"container-max": "2Ki", "pod-max": "1Gi", "annotations": "optional"},
@@ -141,6 +148,7 @@ PARAMETERS = "/api/v1/namespaces/nodeward-system/configmaps"
 RESTRICTED = "/api/v1/namespaces/restricted/pods"
 CASES = cases()
 REFUSED = [case for case in CASES if case.refused]
+TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
 PAGE = pod_of(container("app", {EPC: "4Ki"}))
 KEY = "epc-limit.nri.io/container.app"
 WRONG = {"epc-limit.nri.io/pod": "1", KEY: "99"}
@@ -200,6 +208,8 @@ def cluster() -> Iterator[Cluster]:
         client.call("POST", RESTRICTED, record(named(PAGE, "opened")))
         debugged = record({"spec": {"ephemeralContainers": [STRONG]}})
         client.call("PATCH", f"{RESTRICTED}/opened/ephemeralcontainers", debugged, STRATEGIC)
+        for name, asked in CLAIMED.items():
+            client.call("POST", TEMPLATES, record(template(name, asked)))
         found = Cluster(made.server, client)
         (parameters,) = objects("parameters.yaml", DEPLOY / "policies")
         client.call("POST", f"{PARAMETERS}?fieldValidation=Strict", parameters)
@@ -219,6 +229,14 @@ def wait(true: Callable[[], bool], said: Callable[[], str]) -> None:
     while not true():
         assert time.monotonic() < end, f"not within {2 * WITHIN_S:.0f} s; last said: {said() or 'nothing'}"
         time.sleep(0.05)
+
+
+def template(name: str, asked: Sequence[tuple[str, Mapping[str, str]]]) -> Mapping[str, object]:
+    requests = [
+        {"name": f"r{number}", "exactly": {"deviceClassName": kind, **({"capacity": {"requests": of}} if of else {})}}
+        for number, (kind, of) in enumerate(asked)
+    ]
+    return {"metadata": {"name": name}, "spec": {"spec": {"devices": {"requests": requests}}}}
 
 
 def policy(name: str) -> tuple[Record, Record]:

@@ -145,6 +145,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "keys-claims-away": (_WARNING, "nodeward keys says why; pods with claims of keys do not start meanwhile."),
     "keys-nfd": (_WARNING, "See nodeward keys for why our NodeFeature object is not as it should be."),
     # CPUs
+    "cpus-claims-away": (_WARNING, "nodeward cpus says why; pods with claims of CPUs do not start meanwhile."),
     "cpus-not-held": (_WARNING, "nodeward cpus names the containers and says why."),
     "cpus-machine": (_WARNING, "Bring the CPUs back online, or change the settings of the policy."),
     "late-starts": (

@@ -304,6 +304,8 @@ def _cpus(view: CpusView) -> Iterator[Condition]:
         yield _of("cpus-not-held", f"{_pods(names)} not on the CPUs that the policy gives", pods)
     for note in view.notes:
         yield _of("cpus-machine", _why(note))
+    if view.claims is not None and view.claims.registered is False and view.claims.driver:
+        yield _of("cpus-claims-away", f"Claims of CPUs are not served: {_why(view.claims.driver)}")
 
 
 # ---- VM sandboxes

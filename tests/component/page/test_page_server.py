@@ -26,7 +26,7 @@ import msgspec
 import pytest
 from playwright.sync_api import Browser, FloatRect, Page, expect, sync_playwright
 
-from nodeward.features.cpus.rows import CpuPoolRow
+from nodeward.features.cpus.rows import CpuPoolRow, CpuRow
 from nodeward.features.keys.rows import KeyHolder, KeyIdRow, KeyRow
 from nodeward.features.limits.rows import CgroupRow, ResourceRow
 from nodeward.people.decisions import DecisionRow
@@ -471,7 +471,8 @@ def test_everything_that_is_known_is_drawn(browser: Browser, tmp_path: Path) -> 
     assert gone.cpus is not None
     inside = CpuPoolRow("node", "1", ("ns/web/app",), within="shared", free_m=500)
     pools, has = (*gone.cpus.pools, inside), {0: 16 << 30, 1: 16 << 30}
-    gone = replace(gone, cpus=replace(gone.cpus, pools=pools, memory=has, memory_used={0: 3 << 30}))
+    ones = (*gone.cpus.cpus, CpuRow(4, 4, 4, 0, 1, 0, 0, owner="claim ns/own", pools=("claim[ns/own]",)))
+    gone = replace(gone, cpus=replace(gone.cpus, cpus=ones, pools=pools, memory=has, memory_used={0: 3 << 30}))
     with played(tmp_path / "nodeward.sock") as daemon, page_of(daemon.path) as port:
         daemon.show(replace(gone, capacity={"sgx_epc": 3 << 20}, free={"sgx_epc": 1 << 20}, elsewhere={"sgx_epc": 7}))
         with opened(browser, f"http://127.0.0.1:{port}/") as page:
@@ -491,6 +492,9 @@ def test_everything_that_is_known_is_drawn(browser: Browser, tmp_path: Path) -> 
             expect(cpus).to_contain_text("pool shared: 0-1, 2 containers, lent 2")
             expect(cpus.locator('[data-depth="1"]')).to_have_text("pool node: 1, 1 container, 500 m free")
             expect(cpus.get_by_role("listitem").filter(has_text="ns/web/app: 2")).to_contain_text("A")
+            expect(cpus.get_by_role("listitem").filter(has_text="claim ns/own: 4-7, vm")).to_contain_text("B")
+            expect(cpus).to_contain_text("by claim: 1 claim(s); our driver is not registered: kubelet is away")
+            expect(cpus).to_contain_text("device cpus-numa-0: claims may have 6 of 8 CPUs, and have 4")
             expect(page.locator("#vms")).to_contain_text("ns/web (5ab1e)")
             expect(page.locator("#vms")).to_contain_text("It will be killed.")
             legend = page.locator("#keys .legend").first.get_by_role("listitem").all_text_contents()

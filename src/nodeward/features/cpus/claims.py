@@ -257,14 +257,20 @@ def unfit(state: State, ground: Ground) -> str:
                 f"a ResourceSlice has room for {MOST_DEVICES}: set it to numa or socket"
             )
         may = policy.sold(ground.machine, ground.rules) | ~ground.machine.online
-        taken = next((one for one in of if one.cpus & ~may and ground.rules != cpus.rules), None)
-        of = [taken] if taken is not None else []
+        of = [one for one in of if one.cpus & ~may and ground.rules != cpus.rules]
+        title = of[0].title if of else ""
         why = f"CPUs {text(of[0].cpus & ~may)} would not be for claims any more" if of else ""
     else:
-        why = f"the policy {ground.rules.active} gives no CPUs by claim" if cpus.rules.active == CLAIMS else ""
-    if not of or not why:
+        title = of[0].title if of else ""
+        why, before = f"the policy {ground.rules.active} gives no CPUs by claim", cpus.rules
+        if not cpus.in_force and cpus.recorded is not None:  # at a start, before it is known which are prepared
+            pools, before = cpus.recorded.pools.pools, cpus.recorded.rules
+            used = (policy.title_of(name) for name, pool in pools.items() if policy.is_claim(name) and pool.members)
+            title = title or next(used, "")
+        title = title if before.active == CLAIMS else ""
+    if not title:
         return ""
-    return f"{why}, and the claim {of[0].title} is prepared on this node: let its pod end first"
+    return f"{why}, and the claim {title} is prepared on this node: let its pod end first, then reload"
 
 
 def as_placed(cpus: Cpus) -> Cpus:

@@ -26,9 +26,9 @@ class CpuRow:
     die: int
     package: int
     owner: str = gauge(
-        "nodeward_cpus_exclusive", "CPUs that one container has for its own.", of=bool, adds=True, default=""
+        "nodeward_cpus_exclusive", "CPUs that one container or claim has for its own.", of=bool, adds=True, default=""
     )
-    """The container that has it for its own, as NAMESPACE/POD/CONTAINER; empty for none."""
+    """Who has it for its own: NAMESPACE/POD/CONTAINER, or `claim` and NAMESPACE/NAME; empty for nobody."""
     pools: tuple[str, ...] = ()
     isolated: bool = False
     efficient: bool = False
@@ -137,6 +137,41 @@ class NumaRow:
 
 
 @dataclass(frozen=True, slots=True)
+class CpuDeviceRow:
+    """What claims may have of the CPUs of one device: a NUMA node, socket or cache of level 3."""
+
+    device: str = field(metadata=shown(Label()))
+    size: int = gauge("nodeward_cpus_claims_capacity", "CPUs of this device of the ResourceSlice.")
+    published: int = gauge("nodeward_cpus_claims_published", "CPUs of it that claims may have.")
+    promised: int = gauge("nodeward_cpus_claims_promised", "CPUs of it that prepared claims have.")
+
+
+@dataclass(frozen=True, slots=True)
+class CpuClaimRow:
+    """A prepared claim: how many CPUs of each device, and which they are; none while the policy is another."""
+
+    claim: str
+    uid: str
+    amounts: Mapping[str, int]
+    cpus: str = ""
+    pods: tuple[str, ...] = ()
+    since_wall_ns: int = 0
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CpuClaimsView:
+    """CPUs by claim. `registered` is None while none go by claim, `driver` says why kubelet has it not."""
+
+    devices: tuple[CpuDeviceRow, ...] = ()
+    rows: tuple[CpuClaimRow, ...] = ()
+    registered: bool | None = gauge(
+        "nodeward_cpus_driver_registered", "1 while kubelet has our driver, else 0. Absent unless CPUs go by claim."
+    )
+    driver: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class CpusView:
     """The machine's CPUs and who may use them, by the policy in force."""
 
@@ -170,6 +205,8 @@ class CpusView:
     """What is promised of the nodes' memory, where a policy holds containers to some."""
     memory_used: Mapping[int, int] = field(default_factory=dict)
     """Bytes that containers use of each NUMA node, where there are zones; empty where it is not known."""
+    claims: CpuClaimsView | None = None
+    """None where no CPUs go by claim, and no claim is left."""
     in_force: bool = True
     """False where the settings at the start do not fit the machine: then nothing is pinned."""
 
@@ -195,7 +232,7 @@ class CpusView:
             shared = "reserved" if cpu.pools == ("reserved",) else "shared" if cpu.pools else "idle"
             row.uses["exclusive" if cpu.owner else shared] += 1
             found[cpu.node] = replace(
-                row, requested=row.requested + bool(cpu.owner) + sum(shares.get(name, 0) for name in cpu.pools)
+                row, requested=row.requested + (1 if cpu.owner else sum(shares.get(name, 0) for name in cpu.pools))
             )
         return tuple(replace(row, requested=round(row.requested, 3)) for row in found.values())
 

@@ -10,15 +10,26 @@ from nodeward.core.modes import Mode
 from nodeward.core.ports import Pace, at_once
 from nodeward.core.topology import Level, Machine
 from nodeward.core.workload import ContainerId, PodUid
+from nodeward.features.cpus import claims
 from nodeward.features.cpus.amounts import RESERVED as RESERVED_CPUS
 from nodeward.features.cpus.amounts import reserved_offline
 from nodeward.features.cpus.memory_zones import promised
 from nodeward.features.cpus.place import begun
-from nodeward.features.cpus.policies.claims import is_claim
+from nodeward.features.cpus.policies.claims import is_claim, pool_of, title_of
 from nodeward.features.cpus.policies.pools_with_rules import requested_m
 from nodeward.features.cpus.policies.table import policy_of
 from nodeward.features.cpus.pools import set_of
-from nodeward.features.cpus.rows import CpuHolderRow, CpuPoolRow, CpuRow, CpusView, MemoryZoneRow, in_order
+from nodeward.features.cpus.rows import (
+    CpuClaimRow,
+    CpuClaimsView,
+    CpuDeviceRow,
+    CpuHolderRow,
+    CpuPoolRow,
+    CpuRow,
+    CpusView,
+    MemoryZoneRow,
+    in_order,
+)
 from nodeward.features.cpus.state import Cpus, Held
 from nodeward.features.cpus.step import is_unfit
 from nodeward.features.cpus.values import Denied, Grant, Ground, Pools
@@ -62,7 +73,37 @@ def cpus_view(state: State, now_ns: int, pace: Pace = at_once) -> CpusView | Non
         memory={node.id: node.bytes for node in cpus.machine.memory},
         memory_zones=zones,
         memory_used=_memory_used(cpus.machine, cpus) if zones else {},
+        claims=_by_claim(state, cpus.machine),
         in_force=not is_unfit(cpus),
+    )
+
+
+def _by_claim(state: State, machine: Machine) -> CpuClaimsView | None:
+    of, sold, pools = state.cpus.by_claim, claims.are_sold(state), state.cpus.pools.pools
+    if not sold and not of.claims:
+        return None
+    ground = Ground(machine, state.cpus.rules)
+    published, sizes = (claims.values(state, ground), claims.devices(ground)) if sold else ({}, {})
+    rows = [
+        CpuClaimRow(
+            one.title,
+            str(one.uid),
+            one.amounts,
+            cpuset.text(pools[name].cpus) if (name := pool_of(one.title)) in pools else "",
+            tuple(one.pods.values()),
+            one.since_wall_ns,
+            one.options,
+        )
+        for one in of.claims.values()
+    ]
+    return CpuClaimsView(
+        tuple(
+            CpuDeviceRow(name, cpus.bit_count(), published[name], claims.promised(state, name))
+            for name, cpus in sizes.items()
+        ),
+        tuple(rows),
+        (of.driver is not None and of.driver.registered) if sold else None,
+        of.fault or (of.driver.why if of.driver is not None else ""),
     )
 
 
@@ -188,6 +229,7 @@ def _cpu_rows(machine: Machine, cpus: Cpus, names: Mapping[str, str]) -> tuple[C
     owners = {cpu: names[key] for key, grant in cpus.pools.grants.items() for cpu in cpuset.ids(grant.own)}
     pools = dict[int, tuple[str, ...]]()
     for name, pool in cpus.pools.pools.items():
+        owners |= dict.fromkeys(cpuset.ids(pool.cpus), f"claim {title_of(name)}") if is_claim(name) else {}
         for cpu in cpuset.ids(pool.cpus):
             pools[cpu] = (*pools.get(cpu, ()), name)
     return tuple(

@@ -21,8 +21,8 @@ _SHARED, _RESERVED, _ISOLATED, _IDLE = ".", "r", "i", "-"
 def head(view: CpusView) -> str:
     """The policy and who has how many CPUs, in one line."""
     own = sum(bool(row.owner) for row in view.cpus)
-    owners = sum(bool(row.own) for row in view.holders)
-    sharers = sum(bool(row.pool) for row in view.holders)
+    owners = sum(bool(row.own) or row.kind == "exclusive" for row in view.holders)
+    sharers = sum(bool(row.pool) and row.kind != "exclusive" for row in view.holders)
     return (
         f"cpus {view.mode} by {view.driver} | policy {view.policy} | {own} of {len(view.cpus)} CPUs exclusive to "
         f"{owners} container(s), {sharers} share"
@@ -174,6 +174,7 @@ def _legend(view: CpusView, signs: Mapping[str, str]) -> Iterator[str]:
         state = "" if row.state == "held" else f" ({row.state})"
         memory = f", memory of node(s) {row.memory}" if row.memory else ""
         yield f"{signs.get(row.name, '?')} {row.name}: {row.own}{beside}{memory}{state}"
+    yield from claim_sentences(view, signs)
     depth = dict[str, int]()
     for pool in view.pools:
         depth[pool.name] = depth.get(pool.within, -1) + 1
@@ -188,6 +189,25 @@ def _legend(view: CpusView, signs: Mapping[str, str]) -> Iterator[str]:
         yield f"made for economy: {economy}"
     yield from view.faults
     yield from troubles(view)
+
+
+def claim_sentences(view: CpusView, signs: Mapping[str, str] | None = None) -> Iterator[str]:
+    """What goes by claim, a line for each device and each claim; `signs`: those of the drawing, by owner."""
+    of = view.claims
+    if of is None:
+        return
+    if of.registered is not None:
+        driver = "registered with kubelet" if of.registered else f"not registered with kubelet ({of.driver})"
+        yield f"by claim: {len(of.rows)} claim(s), our driver is {driver}"
+    for one in of.devices:
+        yield f"device {one.device}: claims may have {one.published} of {one.size} CPUs, and have {one.promised}"
+    for row in of.rows:
+        sign = (signs or {}).get(f"claim {row.claim}", "")
+        cpus = f"CPUs {row.cpus}" if row.cpus else "none of its CPUs are its own now"
+        given = ", ".join(f"{count} of {name}" for name, count in row.amounts.items())
+        asks = f", {' and '.join(row.options)}" if row.options else ""
+        pods = " and ".join(row.pods) or "no pod"
+        yield f"{sign}{' ' if sign else ''}claim {row.claim}: {cpus} ({given or 'looks on'}{asks}), {pods}"
 
 
 def _in_use(zone: MemoryZoneRow) -> str:

@@ -19,8 +19,9 @@ from nodeward.features.cpus.claims import KIND
 from nodeward.features.cpus.place import wanted
 from nodeward.features.cpus.pool_settings import ClaimNames, ClaimsSettings, DevicesBy
 from nodeward.features.cpus.settings import Amount, AmountKind, CpuClaims, CpusSettings, PolicySettings
+from nodeward.features.cpus.values import CpusRecalled, Recorded
 from nodeward.features.cpus.view import cpus_view
-from nodeward.features.cpus.words import cpu_sentences
+from nodeward.features.cpus.words import cpu_sentences, drawing
 from nodeward.features.cpus.zones import zones
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
@@ -382,6 +383,48 @@ def test_other_schedulers_are_told_that_a_claims_cpus_are_taken() -> None:
     assert view is not None
     (row,) = view.holders
     assert row.kind == "exclusive"
+    assert [(one.numa, one.uses["exclusive"], one.requested) for one in view.numa][1] == (1, 8, 8)
+
+
+def test_people_are_shown_what_goes_by_claim() -> None:
+    engine = node(build.machine(cores=2), replace(RULES, reserved=Amount(AmountKind.CPUSET, 1)))
+    prepared(engine, with_parameters(fullPCPUsOnly=True))
+    knows(engine, "vm", app=("vm-claim",))
+    begins(engine, "vm")
+    begins(engine, "web")
+    view = cpus_view(engine.state, 0)
+    assert view is not None
+    assert [*drawing(view, 80)] == [
+        "cpus enforce by nri | policy claims | 2 of 4 CPUs exclusive to 1 container(s), 1 share",
+        "package 0",
+        "  node 0",
+        "    L3 0  [..][AA]  CPUs 0-3",
+        ". shared",
+        "by claim: 1 claim(s), our driver is registered with kubelet",
+        "device cpus-numa-0: claims may have 3 of 3 CPUs, and have 2",
+        "A claim shop/vm-claim: CPUs 2-3 (2 of cpus-numa-0, fullPCPUsOnly), vm",
+        "pool shared: 0-1, 1 container(s)",
+        "pool claim[shop/vm-claim]: 2-3, 1 container(s)",
+    ]
+    engine(ev.DriverTold(DRIVER, registered=False, why="kubelet is away"))
+    view = cpus_view(engine.state, 0)
+    assert view is not None
+    assert "by claim: 1 claim(s), our driver is not registered with kubelet (kubelet is away)" in drawing(view, 80)
+
+
+def test_a_daemon_that_begins_with_another_policy_leaves_claims_their_cpus() -> None:
+    before = node()
+    prepared(before, claim("vm", {1: 2}))
+    knows(before, "vm", app=("vm-claim",))
+    begins(before, "vm")
+    cpus = before.state.cpus
+    engine = Told(State(settings=EngineSettings(policy=replace(RULES, active="static"), cpus=ON)))
+    engine(CpusRecalled(Recorded(W, cpus.rules, cpus.pools)))
+    decision = engine(ev.TopologyRead(W))
+    assert "the claim shop/vm-claim is prepared on this node" in str(decision.notes)
+    one = replace(build.one("vm", 1), id=ContainerId("vm-app"), cgroups_path="/vm/app").in_phase(Phase.RUNNING)
+    engine(ev.Listed((build.home("vm"),), (one,), 1))
+    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "4,20"
 
 
 def test_the_slice_ends_with_the_policy() -> None:

@@ -2,7 +2,7 @@
 
 import { element, keep, say, set } from "./dom.js";
 import { History, drawSpark, spark } from "./charts.js";
-import { CPU_KINDS, KEY_STATES, claims, cpuKind, enclaves, nodes, owned, pods, pools, resources, squares, vm } from "./words.js";
+import { CPU_KINDS, KEY_STATES, claims, cpuKind, enclaves, nodes, owned, pods, pools, resources, sold, squares, vm } from "./words.js";
 
 const MOST_PODS = 2000;
 
@@ -206,13 +206,13 @@ function drawCpus(cpus) {
         const said = `CPU ${one.cpu}: ${one.kind}${one.who ? `, ${one.who}` : ""}`;
         set(square, "title", said);
         set(square, "aria-label", said);
-        square.what = one.kind === "exclusive" ? one.who : "";
+        square.what = one.kind === "exclusive" && !one.who.startsWith("claim ") ? one.who : "";  // explain knows pods only
         square.said = said;
       }));
   });
   const kinds = [...new Set(cpus.cpus.map((row) => cpuKind(row)))].filter((kind) => kind !== "exclusive" && kind !== "shared");
   keep(place.legend, kinds, (kind) => kind, (kind) => element("li", { class: kind, text: CPU_KINDS[kind] }), () => {});
-  keep(place.owners, [...owners.values(), ...pools(cpus)], (one) => one.name, () => {
+  keep(place.owners, [...owners.values(), ...pools(cpus), ...sold(cpus)], (one) => one.name, () => {
     const line = element("li");
     line.sign = element("span", { class: "cpu sign" });
     line.said = element("span");
@@ -220,6 +220,7 @@ function drawCpus(cpus) {
     return line;
   }, (line, one) => {
     say(line.sign, one.letter ?? "");
+    line.sign.hidden = !one.letter && one.pool === undefined;
     set(line.sign, "data-kind", one.letter ? "exclusive" : "shared");
     set(line.sign, "data-owner", one.colour);
     set(line.sign, "data-pool", one.pool);

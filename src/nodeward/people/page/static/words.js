@@ -118,8 +118,10 @@ export function owned(view) {
     const letter = LETTERS[n % LETTERS.length] + (n < LETTERS.length ? "" : Math.floor(n / LETTERS.length));
     const since = holder?.for_ms ? ` for ${age(holder.for_ms)}` : "";
     const memory = holder?.memory ? `, memory of node ${holder.memory}` : "";
+    const claim = view.claims?.rows.find((one) => `claim ${one.claim}` === row.owner);
+    const pods = claim ? `, ${claim.pods.join(" and ") || "no pod"}` : "";
     const beside = holder?.pool ? ` and pool ${holder.pool}` : "";
-    found.set(row.owner, { name: row.owner, letter, colour: n % COLOURS, text: `${row.owner}: ${holder?.own || row.cpu}${beside}${since}${memory}` });
+    found.set(row.owner, { name: row.owner, letter, colour: n % COLOURS, text: `${row.owner}: ${holder?.own || claim?.cpus || row.cpu}${pods}${beside}${since}${memory}` });
   }
   return found;
 }
@@ -143,6 +145,15 @@ export function nodes(view, owners) {
     const memory = view.memory[node.node] ? `, ${amount("sgx_epc", view.memory[node.node])} memory${inUse}` : "";
     return { ...node, heading: `Socket ${node.package}, NUMA node ${node.node}: ${node.count} CPUs${memory}`, cores: [...node.cores.values()] };
   });
+}
+
+// What goes by claim: our driver, and each device.
+export function sold(view) {
+  const of = view.claims;
+  if (!of || of.registered === null) return [];
+  const state = of.registered ? "" : `; our driver is not registered${of.driver ? `: ${of.driver}` : ""}`;
+  const devices = of.devices.map((one) => `device ${one.device}: claims may have ${one.published} of ${one.size} CPUs, and have ${one.promised}`);
+  return [`by claim: ${of.rows.length} claim(s)${state}`, ...devices].map((text) => ({ name: text, text }));
 }
 
 export function pools(view) {

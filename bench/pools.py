@@ -1,11 +1,13 @@
-"""What the policies `balloons` and `topology-aware` cost: 500 containers on 128 CPUs, milliseconds of processor time.
+"""What the policies `balloons`, `topology-aware` and `claims` cost: 500 containers on 128 CPUs, milliseconds of
+processor time.
 
 Of `apply` alone:
 
 - Synchronize where no container has CPUs yet, and after a restart: each runs already on its balloon's CPUs;
 - a create in a balloon that has room, one in a balloon that grows, and how many cgroups each had written;
 - other settings: another type comes first, and every balloon is made anew;
-- on eight NUMA nodes, a create of a container that uses four things.
+- on eight NUMA nodes, a create of a container that uses four things;
+- with 60 claims of a CPU, Synchronize after a restart, and a Prepare of two CPUs.
 
 Then Synchronize and creates as a runtime sees them, by the rounds of `bench/cpus.py`. Idle CPUs are lent within a NUMA
 node, so that a balloon which grows changes the sets of those around it.
@@ -21,13 +23,26 @@ from bench import cpus as by_nri
 from bench import plugins
 from bench.measure import median, quantile
 from nodeward.core import events as ev
-from nodeward.core.decision import Decision
+from nodeward.core.claims import Allocated, Claim, ClaimUid, Promised
+from nodeward.core.decision import Adjustment, Decision, Final
 from nodeward.core.hints import NO_HINTS, Hint, HintKind, Hints
-from nodeward.core.workload import Container, ContainerId, CpuRecord, Phase, PodUid, Sandbox, SandboxId
+from nodeward.core.modes import Mode
+from nodeward.core.workload import (
+    Container,
+    ContainerId,
+    ContainerSpec,
+    CpuRecord,
+    Phase,
+    PodSpec,
+    PodUid,
+    Qos,
+    Sandbox,
+    SandboxId,
+)
 from nodeward.features.all import apply
 from nodeward.features.cpus.place import wanted
 from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType, TopologyAwareSettings, Within
-from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
+from nodeward.features.cpus.settings import Amount, AmountKind, CpuClaims, CpusSettings, PolicySettings
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
 from nodeward.neighbours.sysfs.topology import read
@@ -38,7 +53,8 @@ PODS, ROUNDS, LIVES = 500, 5, 400
 PLAN = Plan(sockets=2, nodes=2, cores=16)
 EIGHT = Plan(sockets=2, nodes=4, cores=8)
 HINTS = Hints(tuple(Hint(HintKind.DEVICE, nodes=1 << node) for node in (1, 3, 5, 7)))
-SPACES = 10
+SPACES, CLAIMS = 10, 60
+DRIVER = "cpus.nodeward.io"
 TYPES = tuple(
     BalloonType(f"t{i}", (f"n{i}",), max_cpus=8, share_idle_cpus_in_same=Within.NUMA, prefer_per_namespace_balloon=True)
     for i in range(SPACES)
@@ -47,6 +63,7 @@ CPU0 = Amount(AmountKind.CPUSET, 1)
 FIRST = BalloonType("first", ("none",), min_balloons=1, min_cpus=4)
 BALLOONS = PolicySettings("balloons", reserved=CPU0, balloons=BalloonsSettings(balloon_types=TYPES))
 TREE = PolicySettings("topology-aware", reserved=CPU0)
+BY_CLAIM = PolicySettings("claims", reserved=CPU0)
 OTHERS = {
     "balloons": replace(BALLOONS, balloons=BalloonsSettings(balloon_types=(FIRST, *TYPES))),
     "topology-aware": replace(TREE, topology_aware=TopologyAwareSettings(colocate_pods=True)),
@@ -112,6 +129,7 @@ def run() -> None:
         _print_decisions(rules)
         _print_rounds(plugins.built("nriside-0.12"), rules.active)
     _print_hints()
+    _print_claims()
 
 
 def _print_decisions(rules: PolicySettings) -> None:
@@ -161,6 +179,52 @@ def _print_hints() -> None:
     print(f"topology-aware, eight NUMA nodes, {PODS} containers, milliseconds of processor time")
     line = f"p50 {quantile(times, 0.5):6.2f}  p99 {quantile(times, 0.99):6.2f}"
     print(f"  create that uses four things    {line}   aim 5 (p99)")
+
+
+def _print_claims() -> None:
+    kernel = SimKernel({})
+    kernel.lay(sysfs(PLAN))
+    machine, homes = read(kernel), [_home(i) for i in range(PODS)]
+    numas = [node.id for node in machine.nodes]
+
+    def claim(number: int, cpus: int) -> Claim:
+        given = (Allocated("cpus", f"cpus-numa-{numas[number % len(numas)]}", consumed={"cpu": cpus}),)
+        home = _home(number)
+        return Claim(ClaimUid(f"c{number}"), home.namespace, f"c{number}", given, {home.pod_uid: home.name})
+
+    def spec(number: int) -> PodSpec:
+        uses = (f"c{number}",) if number < CLAIMS else ()
+        home, of_pod = homes[number], ContainerSpec("app", cpu_m=1000 if uses else 100, claims=uses)
+        return PodSpec(home.pod_uid, home.namespace, home.name, (of_pod,), qos=Qos.BURSTABLE)
+
+    settings = EngineSettings(policy=BY_CLAIM, cpus=CpusSettings(dra=CpuClaims(Mode.ENFORCE)))
+    synchronize, node, known = list[float](), _Node(BY_CLAIM), tuple[Promised, ...]()
+    cpus = dict[str, int]()
+    for _ in range(ROUNDS):
+        gc.collect()
+        node = _Node(BY_CLAIM)
+        node.state = State(settings=settings)
+        node.step(ev.TopologyRead(machine))
+        node.step(ev.ClaimsRecalled(DRIVER, known))
+        node.step(ev.DriverTold(DRIVER, registered=True))
+        node.step(ev.PodsListed(tuple(spec(i) for i in range(PODS)), as_of=0))
+        for i in range(CLAIMS if not known else 0):
+            node.step(ev.Preparing(DRIVER, claim(i, 1), ask_id=i))
+        ones = [_one(home, 1000 if i < CLAIMS else 100, cpus=cpus.get(home.pod_uid, 0)) for i, home in enumerate(homes)]
+        node.step(ev.Listed(tuple(homes), tuple(ones), 1), "sync")
+        synchronize += node.times["sync"]
+        grants, known = node.state.cpus.pools, tuple(node.state.cpus.by_claim.claims.values())
+        cpus = {home.pod_uid: wanted(grants, f"{home.pod_uid}/app") for home in homes}
+    for i in range(PODS, PODS + LIVES):
+        decision = node.step(ev.Preparing(DRIVER, claim(i, 2), ask_id=i), "prepare")
+        assert isinstance(decision.answer, Final)
+        assert isinstance(decision.answer.value, Adjustment), decision.answer
+        node.step(ev.Unprepared(DRIVER, ClaimUid(f"c{i}")))
+    times = node.times["prepare"]
+    print(f"claims, {PODS} containers and {CLAIMS} claims, milliseconds of processor time")
+    print(f"  Synchronize, after a restart    {median(synchronize[1:]):7.2f}   aim 60")
+    line = f"p50 {quantile(times, 0.5):6.2f}  p99 {quantile(times, 0.99):6.2f}"
+    print(f"  Prepare                         {line}   aim 20 (p99)")
 
 
 def _print_rounds(home: Path, active: str) -> None:

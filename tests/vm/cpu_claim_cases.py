@@ -8,11 +8,13 @@ from typing import Final
 
 from nodeward.core import cpuset
 from nodeward.core.cpuset import CpuSet
+from tests.peers.dradriver import DraDriver
+from tests.peers.kubeclient import MERGE
 from tests.peers.nriside import Json, Record, member, objects
 from tests.rigs.cluster import allow, make, manifests
 from tests.vm.cpus_node import lay_topology
 from tests.vm.inside import until
-from tests.vm.joined_node import PODS, Node, container, manifest
+from tests.vm.joined_node import NAME, PODS, Node, container, manifest
 
 _RESOURCES: Final = "/apis/resource.k8s.io/v1"
 _WITHIN_S: Final = 60.0
@@ -34,13 +36,19 @@ def _sold(node: Node, capacity: str = "cpu") -> dict[str, str]:
     }
 
 
-def _template(name: str, cpus: int) -> Record:
+def _template(name: str, cpus: int, parameter: str, **more: Json) -> Record:
+    """Of a claim of CPUs. `more`: other requests and constraints."""
     asked: Record = {"deviceClassName": "cpus", "capacity": {"requests": {"cpu": str(cpus)}}}
+    parameters: Record = {"apiVersion": "cpus.nodeward.io/v1", "kind": "ClaimParameters", parameter: True}
+    config: Json = [{"requests": ["cpus"], "opaque": {"driver": "cpus.nodeward.io", "parameters": parameters}}]
+    requests: list[Json] = [{"name": "cpus", "exactly": asked}]
+    if others := more.pop("requests", None):
+        requests += objects(others)
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
         "metadata": {"name": name, "namespace": "default"},
-        "spec": {"spec": {"devices": {"requests": [{"name": "cpus", "exactly": asked}]}}},
+        "spec": {"spec": {"devices": {"requests": requests, "config": config, **more}}},
     }
 
 
@@ -63,10 +71,19 @@ def claim_to_cpuset(node: Node) -> None:
     """Two containers of a pod share a claim of two CPUs, a third one has none; a pod that was there shares the rest."""
     lay_topology()
     allow(node.api, node.cluster.daemon_user, "node/claims.yaml")
-    make(node.api, *manifests("node/device-classes.yaml"), _template("two", 2), _template("three", 3))
+    make(
+        node.api,
+        *manifests("node/device-classes.yaml"),
+        _template("two", 2, "fullPCPUsOnly"),
+        _template("three", 3, "shared"),
+    )
     _starts(node)
     until(lambda: _sold(node) == {"cpus-numa-0": "7"}, "the node's CPUs are published", _WITHIN_S)
-    node.create("web", [container("app")])
+    (slice_,) = objects(node.api.call("GET", f"{_RESOURCES}/resourceslices").get("items"))
+    edited: Record = {"spec": {"devices": []}}
+    node.api.call("PATCH", f"{_RESOURCES}/resourceslices/{member(slice_, 'metadata', 'name')}", edited, MERGE)
+    until(lambda: _sold(node) == {"cpus-numa-0": "7"}, "and again once somebody has edited them away", _WITHIN_S)
+    node.create("web", [container("app", env=[{"name": "DRA_CPUSET_claim", "value": "0"}])])  # nobody heeds this
     web = node.running("web", ["app"]).containers["app"]
     until(lambda: _runs_on(web) == _ALL, "who has no claim has all CPUs", _WITHIN_S)
 
@@ -87,10 +104,12 @@ def restart_moves_nobody(node: Node) -> None:
     _starts(node)
     node.api.call("POST", f"{PODS}?fieldValidation=Strict", _pod("more", "three", "app", cpu="3"))
     until(lambda: "app" in node.container_ids("more"), "a second pod with a claim runs", _WITHIN_S)
-    more = _runs_on(node.running("more", ["app"]).containers["app"])
-    assert (more.bit_count(), more & (own | 1)) == (3, 0), cpuset.text(more)
+    may = _runs_on(node.running("more", ["app"]).containers["app"])
+    assert may == _ALL & ~own, "its own, and those that all share"
     assert [_runs_on(vm["app"]), _runs_on(vm["side"])] == [own] * 2
-    assert [_runs_on(one) for one in (vm["log"], web)] == [_ALL & ~own & ~more] * 2
+    shared = _runs_on(web)
+    assert ((may & ~shared).bit_count(), shared & ~may, shared & 1) == (3, 0, 1), cpuset.text(shared)
+    assert _runs_on(vm["log"]) == shared
 
 
 def claims_end(node: Node) -> None:
@@ -101,6 +120,47 @@ def claims_end(node: Node) -> None:
     until(lambda: _runs_on(web) == _ALL, "all CPUs are shared again", _WITHIN_S)
     until(lambda: _sold(node) == {"cpus-numa-0": "7"}, "and sold again", _WITHIN_S)
     assert node.daemon.end(signal.SIGTERM) == 0
+
+
+def near_a_device(node: Node) -> None:
+    """A claim of a CPU and of a device in one constraint: both are of the second NUMA node. The machine keeps its nodes."""
+    lay_topology(nodes=1)
+    driver = DraDriver("device.example", node.kubelet.plan.folder / "root")
+    numa = "resource.kubernetes.io/numaNode"
+    own_class: Record = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": driver.name},
+        "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{driver.name}"'}}]},
+    }
+    slice_: Record = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "the-devices"},
+        "spec": {
+            "driver": driver.name,
+            "nodeName": NAME,
+            "pool": {"name": NAME, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "d", "attributes": {numa: {"int": 1}}}],
+        },
+    }
+    others: Json = [{"name": "one", "exactly": {"deviceClassName": driver.name}}]
+    near: Json = [{"requests": ["cpus", "one"], "matchAttribute": numa}]
+    make(node.api, own_class, _template("near", 1, "shared", requests=others, constraints=near))
+    with driver.running():
+        _starts(node, "cpus.memory=off")  # the kernel has no such memory nodes
+        until(lambda: _sold(node).get("cpus-numa-1") == "4", "the CPUs of both NUMA nodes are published", _WITHIN_S)
+        until(lambda: driver.told == [(True, "")], "kubelet has the other driver", _WITHIN_S)
+        make(node.api, slice_)
+        node.api.call("POST", f"{PODS}?fieldValidation=Strict", _pod("near", "near", "app", cpu="1"))
+        until(lambda: "app" in node.container_ids("near"), "the pod runs", _WITHIN_S)
+        web = _runs_on(node.pods["web"].containers["app"])
+        own = _runs_on(node.running("near", ["app"]).containers["app"]) & ~web
+        assert (own.bit_count(), own & ~cpuset.parse("4-7")) == (1, 0), cpuset.text(own)
+        assert driver.count("NodePrepareResources") == 1
+        node.delete("near")
+        until(lambda: _runs_on(node.pods["web"].containers["app"]) == _ALL, "all CPUs are shared again", _WITHIN_S)
+        assert node.daemon.end(signal.SIGTERM) == 0
 
 
 def claims_of_dra_driver_cpu(node: Node) -> None:
@@ -144,4 +204,5 @@ CASES: Final[Mapping[str, Callable[[Node], None]]] = {
     "a killed daemon moves nobody, and gives another claim other CPUs": restart_moves_nobody,
     "CPUs come back with the end of their claim": claims_end,
     "a claim for dra-driver-cpu has its CPUs": claims_of_dra_driver_cpu,
+    "a claim of a CPU and a device of one NUMA node has both there": near_a_device,
 }

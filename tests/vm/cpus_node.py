@@ -108,17 +108,18 @@ class Pod:
         return (self.cgroup / "cpuset.mems").read_text().strip()
 
 
-def lay_topology() -> bool:
+def lay_topology(nodes: int = 0) -> bool:
     """A kernel in user mode has no memory nodes, and its CPUs share nothing: where that is so, this lays two sockets of
-    two cores of two threads over its sysfs, and returns True."""
+    two cores of two threads, and so many NUMA nodes each, over its sysfs, and returns True."""
     if Path(NODE).exists():
         return False
-    tree = Path("/run/topology")
-    for path, content in sysfs(Plan(nodes=0, cores=2, adjacent=True)).items():
-        file = tree / Path(path).relative_to(CPU)
+    above = str(Path(CPU).parent) if nodes else CPU
+    tree = Path(f"/run/topology-{nodes}")
+    for path, content in sysfs(Plan(nodes=nodes, cores=2, adjacent=True)).items():
+        file = tree / Path(path).relative_to(above)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content)
-    subprocess.run(["mount", "--bind", str(tree), CPU], check=True)
+    subprocess.run(["mount", "--bind", str(tree), above], check=True)
     return True
 
 

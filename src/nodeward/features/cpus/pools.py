@@ -5,6 +5,8 @@ A policy changes only the pools that a change is about, so whoever compares look
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain, compress, repeat
+from operator import is_not
 
 from nodeward.core.cpuset import CpuSet
 from nodeward.core.tables import put, without
@@ -78,7 +80,8 @@ def changed(before: Pools, after: Pools) -> Iterator[str]:
             continue
         seen.update(dict.fromkeys(key for key in pool.members if after.grants[key].shares_pool))
     if before.grants is not after.grants:
-        for key, grant in after.grants.items():
+        was = chain(before.grants.values(), repeat(None))  # most are at the same place, which is quick to find out
+        for key, grant in compress(after.grants.items(), map(is_not, after.grants.values(), was)):
             old = before.grants.get(key)
             if old is not grant and (old is None or set_of(before, old) != set_of(after, grant)):
                 seen[key] = None

@@ -123,7 +123,7 @@ def claims_end(node: Node) -> None:
 
 
 def near_a_device(node: Node) -> None:
-    """A claim of a CPU and of a device in one constraint: both are of the second NUMA node. The machine keeps its nodes."""
+    """A claim of a CPU and of a device in one constraint: both are of the second NUMA node. Both nodes stay."""
     lay_topology(nodes=1)
     driver = DraDriver("device.example", node.kubelet.plan.folder / "root")
     numa = "resource.kubernetes.io/numaNode"

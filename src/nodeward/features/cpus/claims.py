@@ -311,6 +311,8 @@ def of_container(state: State, uid: PodUid, container: str) -> tuple[tuple[str, 
     names = next((one.claims for one in known.spec.containers if one.name == container), ())
     if names and not is_known:
         return (), "it has claims, and it is not known yet what was prepared before the daemon started"
+    if not names:
+        return (), ""
     for one in of.claims.values():
         if one.namespace == known.spec.namespace and uid not in one.pods and _uses(one, names):
             return (), f"its claim {one.title} is another pod's, and a container's CPUs end with its pod"

@@ -32,18 +32,20 @@ _WIDER: Sequence[tuple[MemoryType, ...]] = (
 def counted(ground: Ground, before: Pools, after: Pools, asks: Iterable[Ask]) -> Pools:
     """The pools with the zones of these containers, which are new or have changed, and of those who get more nodes for
     them."""
+    by_key = {ask.key: ask for ask in asks}
+    keys = dict.fromkeys((*by_key, *changed(before, after)))
+    pinned = [grant for key in keys if (grant := after.grants.get(key)) is not None and grant.pins_memory]
+    if not pinned:
+        return after
     machine = ground.machine
     every = of(node.id for node in machine.memory if node.bytes > 0)
     new = dict[str, Grant]()
     if every.bit_count() > 1:
-        by_key = {ask.key: ask for ask in asks}
         near = lru_cache(partial(nodes_of, machine))  # those of a pool have the same CPUs
-        for key in dict.fromkeys((*by_key, *changed(before, after))):
-            grant = after.grants.get(key)
-            if grant is not None and grant.pins_memory:
-                nodes = grant.memory_near or near(counted_cpus(after, grant), grant.types_now)
-                found = _zoned(ground, grant, before.grants.get(key), by_key.get(key), nodes)
-                new |= {key: found} if found != grant else {}
+        for grant in pinned:
+            nodes = grant.memory_near or near(counted_cpus(after, grant), grant.types_now)
+            found = _zoned(ground, grant, before.grants.get(grant.key), by_key.get(grant.key), nodes)
+            new |= {grant.key: found} if found != grant else {}
     if not new:
         return after
     grants = {**after.grants, **new}

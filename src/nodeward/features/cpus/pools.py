@@ -5,8 +5,7 @@ A policy changes only the pools that a change is about, so whoever compares look
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import chain, compress, repeat
-from operator import is_not
+from itertools import chain, repeat
 
 from nodeward.core.cpuset import CpuSet
 from nodeward.core.tables import put, without
@@ -80,8 +79,9 @@ def changed(before: Pools, after: Pools) -> Iterator[str]:
             continue
         seen.update(dict.fromkeys(key for key in pool.members if after.grants[key].shares_pool))
     if before.grants is not after.grants:
-        was = chain(before.grants.values(), repeat(None))  # most are at the same place, which is quick to find out
-        for key, grant in compress(after.grants.items(), map(is_not, after.grants.values(), was)):
+        there = chain(before.grants.values(), repeat(None))  # most are at the same place, which is quick to find out
+        others = [item for item, old in zip(after.grants.items(), there, strict=False) if item[1] is not old]
+        for key, grant in others:
             old = before.grants.get(key)
             if old is not grant and (old is None or set_of(before, old) != set_of(after, grant)):
                 seen[key] = None
@@ -93,7 +93,7 @@ def changed(before: Pools, after: Pools) -> Iterator[str]:
 
 def starved(before: Pools, after: Pools) -> tuple[str, ...]:
     """The keys that share a pool without a CPU: the kernel takes an empty set for "all CPUs"."""
-    empty = [name for name, pool in after.pools.items() if pool is not before.pools.get(name) and not pool.cpus]
+    empty = [name for name, pool in after.pools.items() if not pool.cpus and pool is not before.pools.get(name)]
     keys = [key for name in empty for key in after.pools[name].members]
     return tuple(key for key in keys if after.grants[key].shares_pool and not set_of(after, after.grants[key]))
 

@@ -132,7 +132,7 @@ def _admit(_: Ground, at: Pools, ask: Ask) -> Pools | Denied:
         request_m=ask.request_m,
         role=ask.role,
         source=ask.source,
-        reason=Reason(code, (*((title,) if title else ()), text(at.pools[pool].cpus))),
+        reason=Reason(code, (title,) if title else ()),
         namespace=ask.namespace,
         pins_memory=True if pool != SHARED else None,
     )

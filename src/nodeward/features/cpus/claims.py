@@ -211,6 +211,9 @@ def with_pools(state: State, ground: Ground, at: Pools) -> Pools:
         return at
     of, before = state.cpus.by_claim.claims, state.cpus.pools.pools
     known = {one.uid: one.cpus or _of_containers(state, one) for one in of.values() if one.amounts}
+    alone = 0
+    for grant in state.cpus.pools.grants.values():
+        alone |= grant.own
     titles = [one.title for one in of.values()]
     for name, pool in before.items():
         title = policy.title_of(name)
@@ -219,7 +222,7 @@ def with_pools(state: State, ground: Ground, at: Pools) -> Pools:
             lent = bool(pool.lent)
             at = policy.opened(ground, at, title, own, also_shared=lent) if at.pools[SHARED].cpus & ~own else at
     for uid in sorted(known, key=lambda uid: not known[uid]):  # those that have CPUs take nothing from each other
-        one, kept, own = of[uid], 0, known[uid]
+        one, kept, own = of[uid], alone, known[uid]
         for key, other in known.items():
             kept |= other if key != uid else 0
         if (there := at.pools.get(policy.pool_of(one.title))) is not None:

@@ -93,6 +93,13 @@ def had(state: State, key: str) -> tuple[CpuSet, str]:
     return grant.own or set_of(known.pools, grant), grant.pool
 
 
+def own(state: State, key: str) -> CpuSet:
+    """The CPUs that the container of this key alone has by the record."""
+    known = state.cpus.recorded
+    grant = known.pools.grants.get(key) if known is not None else None
+    return grant.own if grant is not None else 0
+
+
 def mems_of(state: State, key: str) -> CpuSet:
     """The memory nodes that the container of this key has by the record; 0 for none."""
     known = state.cpus.recorded

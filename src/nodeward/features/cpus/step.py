@@ -245,7 +245,7 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False, listed:
             own, pool = recorded.had(state, held.key)
             has = own or held.has or one.cpu.cpus
             ask = ask_of(state, home, one, has, held.mems, resize=_is_by_record(grant, one))
-            newcomers.append(replace(ask, was=pool) if pool else ask)
+            newcomers.append(replace(ask, own=recorded.own(state, held.key), was=pool) if own else ask)
     before_pools = state.cpus.pools
     cpus = state.cpus if not new_held else replace(state.cpus, held=beside(state.cpus.held, new_held))
     if cold:  # on record too: a daemon that begins anew goes on with the time that is left
@@ -531,7 +531,8 @@ def _asks_of_all(state: State) -> list[Ask]:
             has = grant.own or set_of(cpus.pools, grant)  # also while that is not read back yet
         mems = held.mems if held is not None else one.cpu.mems
         ask = ask_of(state, home, one, has, mems, resize=_is_by_record(grant, one))
-        asks[ask.key] = replace(ask, was=grant.pool if grant is not None else pool)
+        alone = grant.own if grant is not None else recorded.own(state, ask.key)
+        asks[ask.key] = replace(ask, own=alone, was=grant.pool if grant is not None else pool)
     for key, grant in cpus.pools.grants.items():
         sandbox_id = state.pods.sandbox_of.get(PodUid(key.rpartition("/")[0]))
         if key not in asks and _is_lasting(policy_of(cpus.rules.active), grant) and sandbox_id is not None:

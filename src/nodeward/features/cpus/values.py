@@ -47,6 +47,8 @@ class Ask:
     memory_request: int = 0
     """Bytes; 0 for none, or where nobody could say."""
     memory_limit: int = 0
+    own: CpuSet = 0
+    """Those that it alone has, by the policy before or on record."""
     mems: CpuSet | None = None
     """The memory nodes of a container that is there, 0 for any; None for one that is being created."""
     was: str = ""

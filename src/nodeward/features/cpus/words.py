@@ -352,6 +352,7 @@ _SENTENCES: Mapping[str, str | Callable[[Values], str]] = {
     "cpus-tree-hints": "In {0}, near the {1} thing(s) that kubelet has given it, {2} CPU(s) near each "
     "(pick-resources-by-hints).",
     "cpus-tree-resized": "It was resized from {0} to {1} milliCPU, and stays in its pool, or goes to one around it.",
+    "cpus-own-before": "It had these alone by the policy before, and keeps them while it runs.",
     "cpus-claim": "It uses the claim {0}, and nobody else may run on these.",
     "cpus-claim-shared": "It uses the claim {0}, on whose CPUs nobody else may run, and those that all share.",
     "cpus-claim-short": "No CPU is left for its claim {0}, so it shares those of all others.",

@@ -412,6 +412,35 @@ def test_people_are_shown_what_goes_by_claim() -> None:
     assert "by claim: 1 claim(s), our driver is not registered with kubelet (kubelet is away)" in drawing(view, 80)
 
 
+def test_who_had_cpus_alone_by_the_policy_before_keeps_them_while_it_runs() -> None:
+    by_static = replace(RULES, active="static")
+    engine = Told(State(settings=EngineSettings(policy=by_static, cpus=ON)))
+    engine(ev.TopologyRead(W))
+    engine(ev.Listed((), (), 1))
+    for pod, cpus in (("db", 2), ("web", 0)):
+        knows(engine, pod, cpus, app=())
+        begins(engine, pod, cpus=cpus)
+    assert text(wanted(engine.state.cpus.pools, "db/app")) == "1,17"
+    engine(SettingsChanged(EngineSettings(policy=RULES, cpus=ON)))
+    engine(ev.ClaimsRecalled(DRIVER))
+    engine(ev.DriverTold(DRIVER, registered=True))
+    assert engine.state.cpus.rules.active == "claims"
+    assert sold(engine)["cpus-numa-0"] == 4
+    assert prepared(engine, claim("vm", {0: 4})) == "2-3,18-19"
+    engine(ev.TopologyRead(without(W, of((2,)))))  # the claim takes none of its CPUs
+    shown = {held.key: text(wanted(engine.state.cpus.pools, held.key)) for held in engine.state.cpus.held.values()}
+    assert shown == {"db/app": "1,17", "web/app": "0,4-16,20-31"}
+    before = engine.state.cpus
+    again = Told(State(settings=engine.state.settings))
+    again(CpusRecalled(Recorded(without(W, of((2,))), before.rules, before.pools)))
+    again(ev.TopologyRead(W))
+    ones = tuple(known.container for known in engine.state.pods.containers.values())
+    again(ev.Listed((build.home("db"), build.home("web")), ones, 1))
+    assert text(wanted(again.state.cpus.pools, "db/app")) == "1,17"
+    again(ev.SandboxRemoved(build.home("db")))
+    assert again.state.cpus.pools.pools["shared"].cpus & of((1, 17)) == of((1, 17))
+
+
 def test_a_daemon_that_begins_with_another_policy_leaves_claims_their_cpus() -> None:
     before = node()
     prepared(before, claim("vm", {1: 2}))

@@ -2,7 +2,8 @@
 
 A prepared claim is a pool of its own, of CPUs that only the containers that use the claim may run on. The pool is there
 from Prepare on, before any container, and until the claim has ended. Promises: one CPU is always shared, whatever
-claims ask for; a container that runs on a claim's CPUs stays there.
+claims ask for; a container that runs on a claim's CPUs stays there, and so does one that had CPUs of its own by the
+policy before.
 """
 
 from dataclasses import replace
@@ -113,8 +114,15 @@ def _admit(_: Ground, at: Pools, ask: Ask) -> Pools | Denied:
                 "changes no claim; make another pod with a larger one"
             )
         return at if ask.source == before.source else joined(at, replace(before, source=ask.source))
+    if before is not None and before.own:
+        if ask.resizes and ask.request_m != before.request_m:
+            return Denied("it keeps the CPUs of its own that it had by the policy before, and a resize changes none")
+        return at if ask.source == before.source else joined(at, replace(before, source=ask.source))
     if before is not None and not ask.known:
         return at
+    own = ask.own & at.pools[SHARED].cpus if not ask.claims else 0
+    if own and at.pools[SHARED].cpus & ~own:
+        return _kept(at, ask, own)
     if ask.unclaimed:
         return Denied(f"{ask.unclaimed}; kubelet tries again")
     if len(ask.claims) > 1:
@@ -141,8 +149,30 @@ def _admit(_: Ground, at: Pools, ask: Ask) -> Pools | Denied:
     return at if grant == before else joined(at, grant)
 
 
-def _release(_: Ground, at: Pools, key: str) -> Pools:
-    return left(at, key)
+def _kept(at: Pools, ask: Ask, own: CpuSet) -> Pools:
+    """With these CPUs for the container alone, as before, and a part of the shared ones for the rest of its request."""
+    part_m = max(0, ask.request_m - 1000 * own.bit_count())
+    grant = Grant(
+        ask.key,
+        SHARED if part_m else "",
+        own,
+        part_m,
+        request_m=ask.request_m,
+        role=ask.role,
+        source=ask.source,
+        reason=Reason("cpus-own-before"),
+        namespace=ask.namespace,
+    )
+    return joined(_sharing(at, at.pools[SHARED].cpus & ~own), grant)
+
+
+def _release(ground: Ground, at: Pools, key: str) -> Pools:
+    grant, at = at.grants.get(key), left(at, key)
+    if grant is None or not grant.own:
+        return at
+    return _sharing(
+        at, at.pools[SHARED].cpus | grant.own & (sold(ground.machine, ground.rules) | _reserved(ground, at))
+    )
 
 
 def _reserved(ground: Ground, _: Pools) -> CpuSet:

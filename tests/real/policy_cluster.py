@@ -49,6 +49,7 @@ CLAIMED: Mapping[str, Sequence[tuple[str, Mapping[str, str]]]] = {
     "one": (("cpus", {}),),
     "named": (("dra.cpu", {"dra.cpu/cpu": "4"}),),
     "key": (("tdx", {}),),
+    "part": (("cpus", {"cpu": "1500m"}),),
 }
 """Templates of claims: of each request the class and the amounts."""
 PARAMETERS_SAID: Mapping[str, tuple[Mapping[str, str], str]] = {

@@ -304,8 +304,10 @@ def _cpus(view: CpusView) -> Iterator[Condition]:
         yield _of("cpus-not-held", f"{_pods(names)} not on the CPUs that the policy gives", pods)
     for note in view.notes:
         yield _of("cpus-machine", _why(note))
-    if view.claims is not None and view.claims.registered is False and view.claims.driver:
-        yield _of("cpus-claims-away", f"Claims of CPUs are not served: {_why(view.claims.driver)}")
+    if view.claims is not None:
+        away = view.claims.fault or (view.claims.driver if view.claims.registered is False else "")
+        if away:
+            yield _of("cpus-claims-away", f"Claims of CPUs are not served: {_why(away)}")
 
 
 # ---- VM sandboxes

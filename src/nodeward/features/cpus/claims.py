@@ -19,13 +19,13 @@ from nodeward.core.decision import NOTHING, Adjustment, Decision, Final, Goal, S
 from nodeward.core.modes import Mode
 from nodeward.core.refusal import Reason, Refusal, Refused
 from nodeward.core.tables import put, without
-from nodeward.core.topology import Level
+from nodeward.core.topology import Group, Level
 from nodeward.core.workload import Amounts, PodUid, SandboxId
 from nodeward.features.cpus.claim_parameters import ALSO_SHARED, WHOLE_CORES, options
 from nodeward.features.cpus.policies import claims as policy
 from nodeward.features.cpus.pool_settings import CLAIMS, SHARED, ClaimNames, DevicesBy
 from nodeward.features.cpus.state import ByClaim, Cpus
-from nodeward.features.cpus.values import Denied, Ground, Pools
+from nodeward.features.cpus.values import Denied, Grant, Ground, Pools
 from nodeward.features.root import State
 
 KIND = "cpu-slice"
@@ -53,15 +53,15 @@ def _ground(state: State) -> Ground | None:
 
 def devices(ground: Ground) -> Mapping[str, CpuSet]:
     """By device, the CPUs that claims may have of it at all."""
-    return {name: cpus for name, (_, cpus) in _groups(ground).items()}
+    every = policy.sold(ground.machine, ground.rules)
+    return {name: group.cpus & every for name, group in _groups(ground).items()}
 
 
-def _groups(ground: Ground) -> Mapping[str, tuple[int, CpuSet]]:
-    """By device, the number of its group, and the CPUs."""
+def _groups(ground: Ground) -> Mapping[str, Group]:
+    """By device, what it stands for, with CPUs that claims may not have."""
     rules, every = ground.rules.claims, policy.sold(ground.machine, ground.rules)
     groups, name = ground.machine.groups(_LEVELS[rules.devices]), _DEVICE[rules.names]
-    found = ((one.id, one.cpus & every) for one in groups if one.cpus & every)
-    return {name.format(rules.devices.value, number): (number, cpus) for number, cpus in found}
+    return {name.format(rules.devices.value, one.id): one for one in groups if one.cpus & every}
 
 
 # ---- kubelet asks
@@ -125,19 +125,21 @@ def _given(
     has: CpuSet = 0,
     options: Iterable[str] = (),
 ) -> tuple[Pools, CpuSet] | Denied:
-    """With a pool of the claim, and its CPUs: those that it has, as far as they are free, and others but `kept`."""
-    every, own = devices(ground), 0
+    """With a pool of the claim, and its CPUs: those that it has, as far as nobody else has them, and others but `kept`.
+    It keeps its own also where they would be reserved now, since others had to be that are offline."""
+    every, groups, own, whole = devices(ground), _groups(ground), 0, WHOLE_CORES in options
     for name, count in counts.items():
         if name not in every:
             return Denied(f"this node has no device {name}; it has {', '.join(every) or 'none'}")
-        mine = has & policy.free(ground, at, every[name] & ~own)
+        mine = has & at.pools[SHARED].cpus & groups[name].cpus & ~own
+        mine = policy.whole_cores(ground.machine, mine) if whole else mine
         if mine.bit_count() > count:
             mine = 0
         own |= mine
         if mine.bit_count() == count:
             continue
         may, more = every[name] & ~own & ~kept, count - mine.bit_count()
-        found = policy.chosen(ground, at, may, more, whole=WHOLE_CORES in options)
+        found = policy.chosen(ground, at, may, more, whole=whole)
         if isinstance(found, Denied):
             return Denied(f"of the device {name} {found.why}")
         own |= found
@@ -210,6 +212,8 @@ def with_pools(state: State, ground: Ground, at: Pools) -> Pools:
     if ground.rules.active != CLAIMS:
         return at
     of, before = state.cpus.by_claim.claims, state.cpus.pools.pools
+    if not state.cpus.in_force and state.cpus.recorded is not None:  # at a start, before it is known what claims have
+        before = state.cpus.recorded.pools.pools
     known = {one.uid: one.cpus or _of_containers(state, one) for one in of.values() if one.amounts}
     alone = 0
     for grant in state.cpus.pools.grants.values():
@@ -217,7 +221,7 @@ def with_pools(state: State, ground: Ground, at: Pools) -> Pools:
     titles = [one.title for one in of.values()]
     for name, pool in before.items():
         title = policy.title_of(name)
-        own = pool.cpus & policy.free(ground, at, ~0)
+        own = pool.cpus & at.pools[SHARED].cpus
         if policy.is_claim(name) and pool.members and name not in at.pools and title not in titles and own:
             lent = bool(pool.lent)
             at = policy.opened(ground, at, title, own, also_shared=lent) if at.pools[SHARED].cpus & ~own else at
@@ -230,7 +234,7 @@ def with_pools(state: State, ground: Ground, at: Pools) -> Pools:
                 continue
             own = there.cpus  # it lacks some that are offline
         found = _given(ground, policy.emptied(at, one.title), one.title, one.amounts, kept, own, one.options)
-        own &= policy.free(ground, at, ~0)
+        own &= at.pools[SHARED].cpus
         if not isinstance(found, Denied):
             at = found[0]
         elif own and at.pools[SHARED].cpus & ~own:
@@ -292,7 +296,7 @@ def tidied(state: State) -> Pools:
     ground, pools = _ground(state), state.cpus.pools
     names = [policy.pool_of(one.title) for one in state.cpus.by_claim.claims.values()]
     for name in [name for name, pool in pools.pools.items() if policy.is_claim(name) and not pool.members]:
-        if ground is not None and name not in names:
+        if ground is not None and name not in names and _is_known(state):
             pools = policy.closed(ground, pools, name)
     if ground is None or pools is state.cpus.pools:
         return pools
@@ -305,7 +309,7 @@ def tidied(state: State) -> Pools:
 def of_container(state: State, uid: PodUid, container: str) -> tuple[tuple[str, ...], str]:
     """The titles of the claims that a container uses; and why that is not known."""
     of, known = state.cpus.by_claim, state.pods.specs.get(uid)
-    is_known = of.recalled or state.settings.cpus.dra.mode is not Mode.ENFORCE
+    is_known = _is_known(state)
     mine = [one for one in of.claims.values() if uid in one.pods and one.amounts]
     if known is None:
         if mine:
@@ -314,12 +318,19 @@ def of_container(state: State, uid: PodUid, container: str) -> tuple[tuple[str, 
     names = next((one.claims for one in known.spec.containers if one.name == container), ())
     if names and not is_known:
         return (), "it has claims, and it is not known yet what was prepared before the daemon started"
+    if not names and not is_known and not of.fault and not _is_static(state, uid):
+        return (), "it is not known yet which CPUs claims have"
     if not names:
         return (), ""
     for one in of.claims.values():
         if one.namespace == known.spec.namespace and uid not in one.pods and _uses(one, names):
             return (), f"its claim {one.title} is another pod's, and a container's CPUs end with its pod"
     return tuple(one.title for one in mine if _uses(one, names)), ""
+
+
+def _is_known(state: State) -> bool:
+    """Whether all claims that are prepared are known."""
+    return state.cpus.by_claim.recalled or state.settings.cpus.dra.mode is not Mode.ENFORCE
 
 
 def _uses(one: Promised, names: Iterable[str]) -> bool:
@@ -333,6 +344,11 @@ def _is_static(state: State, uid: PodUid) -> bool:
     """Whether the pod is of a file of its node, so it has no claims."""
     known = state.pods.sandboxes.get(state.pods.sandbox_of.get(uid, SandboxId("")))
     return known is not None and known.sandbox.annotations.get(keys.CONFIG_SOURCE) in ("file", "http")
+
+
+def may_return(at: Pools, grant: Grant) -> bool:
+    """Whether the container's claim had lost all of its CPUs, and has some again."""
+    return grant.reason.code == policy.SHORT and policy.pool_of(str(grant.reason.values[0])) in at.pools
 
 
 # ---- what is published
@@ -357,10 +373,10 @@ def published(state: State, cpus: Cpus) -> tuple[Cpus, Decision]:
 
 def values(state: State, ground: Ground) -> Mapping[str, int]:
     """How many CPUs of each device claims may have, those that have some included."""
-    left, at = policy.spare(ground, state.cpus.pools), state.cpus.pools
+    left, at, held = policy.spare(ground, state.cpus.pools), state.cpus.pools, _held_by_nobody(state)
     found = dict[str, int]()
     for name, cpus in devices(ground).items():
-        more = min(policy.free(ground, at, cpus).bit_count(), left)
+        more = min(policy.free(ground, at, cpus & ~held).bit_count(), left)
         left -= more
         found[name] = promised(state, name) + more
     return found
@@ -373,11 +389,11 @@ def promised(state: State, device: str) -> int:
 
 def _published(state: State, ground: Ground, driver: str) -> Iterable[Mapping[str, object]]:
     is_registered = state.cpus.by_claim.driver is not None and state.cpus.by_claim.driver.registered
-    groups, capacity = _groups(ground), _CAPACITY[ground.rules.claims.names]
+    every, groups, capacity = devices(ground), _groups(ground), _CAPACITY[ground.rules.claims.names]
     for name, value in values(state, ground).items():
         one: dict[str, object] = {
             "name": name,
-            "attributes": _attributes(ground, *groups[name]),
+            "attributes": _attributes(ground, groups[name].id, every[name]),
             "allowMultipleAllocations": True,
             "capacity": {capacity: _capacity(max(value, 1))},
         }

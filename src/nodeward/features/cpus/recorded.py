@@ -15,7 +15,7 @@ from nodeward.features.cpus.ask import key_of, named
 from nodeward.features.cpus.place import begun
 from nodeward.features.cpus.policies.pools_with_rules import type_of
 from nodeward.features.cpus.policies.table import ALIASES, POLICIES, policy_of
-from nodeward.features.cpus.pool_settings import CLAIM, CLAIMS, DEFAULT, RESERVED
+from nodeward.features.cpus.pool_settings import CLAIM, CLAIMS, DEFAULT, RESERVED, SHARED
 from nodeward.features.cpus.pools import joined, left, set_of
 from nodeward.features.cpus.values import Change, Denied, Ground, Pools, Recorded
 from nodeward.features.root import State
@@ -33,6 +33,8 @@ def fault(recorded: Recorded) -> str:
         what = f"the pool {name[:64]!r} has CPUs"
         if pool.cpus & ~online:
             return f"{what} {text(pool.cpus & ~online)[:64]}, and the machine has none of these"
+        if pool.lent & ~online or (recorded.rules.active == CLAIMS and pool.lent not in (0, pools[SHARED].cpus)):
+            return f"{what} {text(pool.lent)[:64]} lent, which cannot be"
         if pool.apart and pool.cpus & apart:
             return f"{what} {text(pool.cpus & apart)[:64]}, which another one has too"
         shared |= pool.cpus if pool.members or not pool.apart else 0

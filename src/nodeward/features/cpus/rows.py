@@ -161,7 +161,8 @@ class CpuClaimRow:
 
 @dataclass(frozen=True, slots=True)
 class CpuClaimsView:
-    """CPUs by claim. `registered` is None while none go by claim, `driver` says why kubelet has it not."""
+    """CPUs by claim. `registered` is None while none go by claim, `driver` says why kubelet has it not, `fault` why it
+    is not known which claims were prepared: then no claim is."""
 
     devices: tuple[CpuDeviceRow, ...] = ()
     rows: tuple[CpuClaimRow, ...] = ()
@@ -169,6 +170,9 @@ class CpuClaimsView:
         "nodeward_cpus_driver_registered", "1 while kubelet has our driver, else 0. Absent unless CPUs go by claim."
     )
     driver: str = ""
+    fault: str = gauge(
+        "nodeward_cpus_claims_fault", "1 while it is not known which claims have CPUs, else 0.", of=bool, default=""
+    )
 
 
 @dataclass(frozen=True, slots=True)

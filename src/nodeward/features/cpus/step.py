@@ -24,6 +24,7 @@ from nodeward.features.cpus import claims, memory, recorded
 from nodeward.features.cpus.ask import ask_of, is_resized, key_of, label_keys, named
 from nodeward.features.cpus.memory_zones import warmed
 from nodeward.features.cpus.place import Placed, admitted, all_placed, is_kept, wanted
+from nodeward.features.cpus.policies.claims import is_claim
 from nodeward.features.cpus.policies.table import policy_of
 from nodeward.features.cpus.policy import Policy
 from nodeward.features.cpus.pools import apart, changed, set_of
@@ -237,6 +238,7 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False, listed:
             cold[held.key] = grant.warm_ns or state.at_ns + grant.cold_ns
         if (
             grant is None
+            or claims.may_return(state.cpus.pools, grant)
             or read_now
             or resized
             or relabelled
@@ -461,7 +463,7 @@ def _fitted(state: State, ground: Ground) -> Placed | tuple[str, ...]:
     pools = claims.with_pools(state, ground, pools)
     cpus, asks = state.cpus, _asks_of_all(state)
     placed = all_placed(ground, pools, asks)
-    lost = [ask for ask in asks if ask.key in placed.denied and ask.key not in cpus.unplaced]
+    lost = [ask for ask in asks if ask.key in placed.denied and ask.key not in cpus.unplaced and not ask.unclaimed]
     if lost and ground.rules != cpus.rules:
         return tuple(f"{_named(ask)}: {placed.denied[ask.key]}" for ask in lost)
     return placed
@@ -500,7 +502,7 @@ def _short(at: Pools) -> Iterator[Reason]:
     """Pools with fewer CPUs than their containers request, where that is nothing usual."""
     for name, pool in at.pools.items():
         requested_m = sum(at.grants[key].part_m for key in pool.members)
-        if pool.apart and requested_m > 1000 * pool.cpus.bit_count():
+        if pool.apart and not is_claim(name) and requested_m > 1000 * pool.cpus.bit_count():
             yield Reason("cpus-short", (name, text(pool.cpus), requested_m))
 
 
@@ -715,10 +717,13 @@ def _unless_idle(hear: Hear[State]) -> Hear[State]:
         cpus = state.cpus
         if is_unfit(cpus) and isinstance(event, ev.Creating):
             return cpus, _undecided(state, event)
-        is_idle = cpus.machine is None or state.settings.cpus.mode is Mode.OFF or not is_active(cpus)
-        return (cpus, NOTHING) if is_idle else hear(state, event)
+        return (cpus, NOTHING) if _is_idle(state) else hear(state, event)
 
     return heard
+
+
+def _is_idle(state: State) -> bool:
+    return state.cpus.machine is None or state.settings.cpus.mode is Mode.OFF or not is_active(state.cpus)
 
 
 def _followed(hear: Hear[State]) -> Hear[State]:
@@ -766,7 +771,7 @@ def _of_ours(change: Callable[[State, Any], Cpus]) -> Hear[State]:
             pools = claims.with_pools(state, Ground(machine, cpus.rules), claims.tidied(state))
             state = replace(state, cpus=claims.as_placed(replace(cpus, pools=pools)))
         goals = _goals(state, before.pools)
-        after, decision = _there(state, tuple(state.pods.containers)) if machine is not None else (state.cpus, NOTHING)
+        after, decision = (state.cpus, NOTHING) if _is_idle(state) else _there(state, tuple(state.pods.containers))
         return after, replace(decision, goals=(*goals, *decision.goals))
 
     return heard

@@ -83,7 +83,8 @@ def _by_claim(state: State, machine: Machine) -> CpuClaimsView | None:
     if not sold and not of.claims:
         return None
     ground = Ground(machine, state.cpus.rules)
-    published, sizes = (claims.values(state, ground), claims.devices(ground)) if sold else ({}, {})
+    published = claims.values(state, ground) if sold and of.recalled else {}
+    sizes = claims.devices(ground) if sold else {}
     rows = [
         CpuClaimRow(
             one.title,
@@ -98,12 +99,13 @@ def _by_claim(state: State, machine: Machine) -> CpuClaimsView | None:
     ]
     return CpuClaimsView(
         tuple(
-            CpuDeviceRow(name, cpus.bit_count(), published[name], claims.promised(state, name))
+            CpuDeviceRow(name, cpus.bit_count(), published.get(name, 0), claims.promised(state, name))
             for name, cpus in sizes.items()
         ),
         tuple(rows),
         (of.driver is not None and of.driver.registered) if sold else None,
-        of.fault or (of.driver.why if of.driver is not None else ""),
+        of.driver.why if of.driver is not None else "",
+        of.fault,
     )
 
 

@@ -21,7 +21,7 @@ _SHARED, _RESERVED, _ISOLATED, _IDLE = ".", "r", "i", "-"
 def head(view: CpusView) -> str:
     """The policy and who has how many CPUs, in one line."""
     own = sum(bool(row.owner) for row in view.cpus)
-    owners = sum(bool(row.own) or row.kind == "exclusive" for row in view.holders)
+    owners = sum(row.kind.startswith("exclusive") for row in view.holders)
     sharers = sum(bool(row.pool) and row.kind != "exclusive" for row in view.holders)
     return (
         f"cpus {view.mode} by {view.driver} | policy {view.policy} | {own} of {len(view.cpus)} CPUs exclusive to "
@@ -197,8 +197,10 @@ def claim_sentences(view: CpusView, signs: Mapping[str, str] | None = None) -> I
     if of is None:
         return
     if of.registered is not None:
-        driver = "registered with kubelet" if of.registered else f"not registered with kubelet ({of.driver})"
-        yield f"by claim: {len(of.rows)} claim(s), our driver is {driver}"
+        driver = "registered with kubelet" if of.registered else "not registered with kubelet"
+        why = f" ({of.driver})" if of.driver and not of.registered else ""
+        fault = f"; no claim is prepared: {of.fault}" if of.fault else ""
+        yield f"by claim: {len(of.rows)} claim(s), our driver is {driver}{why}{fault}"
     for one in of.devices:
         yield f"device {one.device}: claims may have {one.published} of {one.size} CPUs, and have {one.promised}"
     for row in of.rows:

@@ -13,10 +13,11 @@ from nodeward.core.modes import Mode
 from nodeward.core.tables import kept
 from nodeward.core.topology import CpuAmount, Level, Machine, NodeZones, Zone
 from nodeward.features.cpus.amounts import universe
-from nodeward.features.cpus.policies.claims import is_claim
+from nodeward.features.cpus.policies.claims import is_claim, shared_m
 from nodeward.features.cpus.policies.pools_with_rules import requested_m
 from nodeward.features.cpus.policies.table import policy_of
 from nodeward.features.cpus.policy import Policy
+from nodeward.features.cpus.pool_settings import SHARED
 from nodeward.features.cpus.pool_tree import Tree
 from nodeward.features.cpus.settings import PolicySettings
 from nodeward.features.cpus.step import is_unfit
@@ -104,7 +105,8 @@ def _amount(of: _Uses, inside: CpuSet) -> CpuAmount:
         if is_claim(name):
             continue  # a claim has them whole
         if part := (pool.cpus & usable).bit_count():
-            free_m -= -(-requested_m(of.at, name) * part // (pool.cpus & of.usable).bit_count())
+            asked_m = shared_m(of.at) if name == SHARED else requested_m(of.at, name)
+            free_m -= -(-asked_m * part // (pool.cpus & of.usable).bit_count())
     return CpuAmount(1000 * inside.bit_count(), 1000 * usable.bit_count(), max(free_m, 0))
 
 

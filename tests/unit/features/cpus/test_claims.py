@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -21,7 +22,7 @@ from nodeward.features.cpus.pool_settings import ClaimNames, ClaimsSettings, Dev
 from nodeward.features.cpus.settings import Amount, AmountKind, CpuClaims, CpusSettings, PolicySettings
 from nodeward.features.cpus.values import CpusRecalled, Recorded
 from nodeward.features.cpus.view import cpus_view
-from nodeward.features.cpus.words import cpu_sentences, drawing
+from nodeward.features.cpus.words import claim_sentences, cpu_sentence, cpu_sentences, drawing
 from nodeward.features.cpus.zones import zones
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
@@ -177,6 +178,10 @@ def test_a_container_may_use_the_shared_cpus_beside_its_claim() -> None:
     knows(engine, "vm", 4, app=("vm-claim",))
     assert build.given(begins(engine, "vm", cpus=4)) == "0-3"
     assert sold(engine) == {"cpus-numa-0": 0}  # both others are requested beside the claim
+    engine(ev.RuntimeConnected("containerd", "2.4"))
+    of_others = zones(engine.state)
+    assert of_others is not None
+    assert {one.cpu.available_m for one in of_others.zones if one.name == "node-0" and one.cpu is not None} == {0}
     begins(engine, "web")
     view = cpus_view(engine.state, 0)
     assert view is not None
@@ -439,6 +444,90 @@ def test_who_had_cpus_alone_by_the_policy_before_keeps_them_while_it_runs() -> N
     assert text(wanted(again.state.cpus.pools, "db/app")) == "1,17"
     again(ev.SandboxRemoved(build.home("db")))
     assert again.state.cpus.pools.pools["shared"].cpus & of((1, 17)) == of((1, 17))
+
+
+def test_whole_cores_have_all_their_threads_also_after_hotplug() -> None:
+    wants = replace(with_parameters(fullPCPUsOnly=True), allocated=claim("vm", {0: 4}).allocated)
+    engine = node(without(W, of((18,))), replace(RULES, reserved=Amount(AmountKind.CPUSET, of((4,)))))
+    assert prepared(engine, wants) == "0-1,16-17"  # and not CPU 2, whose other thread is offline
+    engine = node()
+    assert prepared(engine, wants) == "1-2,17-18"
+    engine(ev.TopologyRead(without(W, of((17,)))))
+    pool = engine.state.cpus.pools.pools["claim[shop/vm-claim]"]
+    assert text(pool.cpus) == "2-3,18-19"
+
+
+def test_before_it_is_known_what_claims_have_nobody_is_put_on_their_cpus() -> None:
+    """The record does not fit any more, since a CPU went offline while no daemon was there; or there is none."""
+    before = node()
+    prepared(before, claim("vm", {1: 2}))
+    knows(before, "vm", app=("vm-claim",))
+    knows(before, "web", app=())
+    begins(before, "vm")
+    begins(before, "web")
+    cpus, told = before.state.cpus, before.state.pods
+    recorded = Recorded(W, cpus.rules, cpus.pools)
+    ones = tuple(
+        replace(known.container, cpu=replace(known.container.cpu, cpus=wanted(cpus.pools, f"{known.pod_uid}/app")))
+        for known in told.containers.values()
+    )
+    for record, fault, is_read in product((recorded, None), ("", "it is damaged"), (False, True)):
+        if record is None and fault:
+            continue  # nothing tells which CPUs claims have
+        engine = Told(State(settings=before.state.settings))
+        if record is not None:
+            engine(CpusRecalled(record))
+        engine(ev.PodsListed(tuple(known.spec for known in told.specs.values()), as_of=0))
+        listed, machine = ev.Listed((build.home("vm"), build.home("web")), ones, 1), without(W, of((31,)))
+        first, last = (ev.TopologyRead(machine), listed) if is_read else (listed, ev.TopologyRead(machine))
+        goals = engine(first).goals + engine(last).goals
+        goals += engine(ev.Stopped(build.home("gone"), build.one("gone"))).goals
+        if fault:
+            goals += engine(ev.ClaimsRecalled(DRIVER, fault=fault)).goals
+        assert engine.state.cpus.in_force
+        assert not [goal for goal in goals if parse("4,20") & parse(str(goal.value)) and "web" in goal.target.where]
+        engine(ev.ClaimsRecalled(DRIVER, tuple(cpus.by_claim.claims.values())))
+        now = {held.key: text(wanted(engine.state.cpus.pools, held.key)) for held in engine.state.cpus.held.values()}
+        assert now == {"vm/app": "4,20", "web/app": "0-3,5-19,21-30"}
+
+
+def test_a_claim_keeps_its_cpus_where_others_that_were_reserved_go_offline() -> None:
+    engine = node(rules=replace(RULES, reserved=Amount(AmountKind.QUANTITY, milli=2000)))
+    assert prepared(engine, claim("vm", {0: 4})) == "1-2,17-18"
+    knows(engine, "vm", app=("vm-claim",))
+    begins(engine, "vm")
+    engine(ev.TopologyRead(without(W, of((0,)))))
+    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "1-2,17-18"
+    engine(ev.TopologyRead(W))
+    engine(ev.SandboxRemoved(build.home("vm")))
+    engine(ev.Unprepared(DRIVER, ClaimUid("uid-vm-claim")))
+    assert text(engine.state.cpus.pools.pools["shared"].cpus) == "0-31"
+
+
+def test_a_container_comes_back_to_its_claim_once_that_has_cpus_again() -> None:
+    engine = node()
+    for pod, count in (("vm", 2), ("other", 6)):
+        prepared(engine, claim(pod, {1: count}))
+        knows(engine, pod, app=(f"{pod}-claim",))
+        begins(engine, pod)
+    engine(ev.TopologyRead(without(W, of((4, 20)))))
+    assert "No CPU is left for its claim" in cpu_sentence(engine.state.cpus.pools.grants["vm/app"].reason)
+    engine(ev.SandboxRemoved(build.home("other")))
+    engine(ev.Unprepared(DRIVER, ClaimUid("uid-other-claim")))
+    pool = engine.state.cpus.pools.pools["claim[shop/vm-claim]"]
+    assert (pool.members, wanted(engine.state.cpus.pools, "vm/app")) == (("vm/app",), pool.cpus)
+
+
+def test_a_fault_of_the_record_of_claims_is_shown() -> None:
+    engine = Told(State(settings=EngineSettings(policy=RULES, cpus=ON)))
+    engine(ev.TopologyRead(W))
+    engine(ev.DriverTold(DRIVER, registered=True))
+    engine(ev.ClaimsRecalled(DRIVER, fault="it is damaged"))
+    view = cpus_view(engine.state, 0)
+    assert view is not None
+    said = [*claim_sentences(view)]
+    assert said[0] == "by claim: 0 claim(s), our driver is registered with kubelet; no claim is prepared: it is damaged"
+    assert said[1] == "device cpus-numa-0: claims may have 0 of 6 CPUs, and have 0"
 
 
 def test_a_daemon_that_begins_with_another_policy_leaves_claims_their_cpus() -> None:

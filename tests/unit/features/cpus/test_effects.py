@@ -93,6 +93,7 @@ def test_what_was_written_is_read_again_and_a_line_that_nobody_has_seen_is_passe
 
 NO_POOL = "the pool 'one[0]' is none that its settings have"
 TWICE = "alone, which another one has too"
+BY_CLAIM = PolicySettings("claims", reserved=Amount(AmountKind.CPUSET, 1))
 DAMAGED = {
     "torn in the middle": (whole() + b"{}x\n" + whole(), "line 2"),
     "cut off": (whole()[:-1], "its first line is cut off"),
@@ -107,6 +108,10 @@ DAMAGED = {
     ),
     "a CPU that the machine lacks": (granted(Grant("a/b", own=1 << 70)), "the machine has none of these"),
     "a CPU that two have alone": (granted(Grant("a/b", own=1), Grant("a/c", own=1)), TWICE),
+    "CPUs lent to a claim that are not shared": (
+        whole(Recorded(W, BY_CLAIM, Pools({"shared": Pool(1), "claim[a/b]": Pool(2, lent=4, apart=True)}))),
+        "has CPUs 2 lent, which cannot be",
+    ),
     "a pool that is not there": (granted(Grant("a/b", pool="nowhere")), "not a member of its pool"),
     "a policy of another version": (
         whole(replace(RECORDED, rules=PolicySettings("newer"))),

@@ -19,6 +19,9 @@ from nodeward.features.cpus.pools import joined, left, resized
 from nodeward.features.cpus.settings import PolicySettings
 from nodeward.features.cpus.values import Ask, Denied, Grant, Ground, Pool, Pools
 
+SHORT = "cpus-claim-short"
+"""The reason of a grant without the CPUs of its claim."""
+
 
 def pool_of(title: str) -> str:
     """The name of the pool of the claim NAMESPACE/NAME."""
@@ -41,16 +44,27 @@ def sold(machine: Machine, rules: PolicySettings) -> CpuSet:
     return 0 if isinstance(found, Denied) else found[1]
 
 
+def _shareable(ground: Ground) -> CpuSet:
+    found = kept_and_others(ground.machine, ground.rules)
+    return 0 if isinstance(found, Denied) else found[0] | found[1]
+
+
 def free(ground: Ground, at: Pools, among: CpuSet) -> CpuSet:
     """Those of these CPUs that a claim can be given now, were it not for those who share."""
     return at.pools[SHARED].cpus & sold(ground.machine, ground.rules) & among
 
 
-def spare(ground: Ground, at: Pools) -> int:
-    """How many CPUs claims can be given at most, so that who shares has what it requests, and one CPU at least."""
+def shared_m(at: Pools) -> int:
+    """What is requested of the shared CPUs, also by containers of claims that have fewer CPUs."""
     asked_m = requested_m(at, SHARED)
     for name, pool in at.pools.items():
         asked_m += max(0, requested_m(at, name) - 1000 * pool.cpus.bit_count()) if pool.lent else 0
+    return asked_m
+
+
+def spare(ground: Ground, at: Pools) -> int:
+    """How many CPUs claims can be given at most, so that who shares has what it requests, and one CPU at least."""
+    asked_m = shared_m(at)
     return max(0, at.pools[SHARED].cpus.bit_count() - max(1, -(-asked_m // 1000)))
 
 
@@ -76,19 +90,29 @@ def emptied(at: Pools, title: str) -> Pools:
 
 def closed(ground: Ground, at: Pools, pool: str) -> Pools:
     """Without this pool, whose claim has ended and which nobody is in."""
-    back = at.pools[pool].cpus & sold(ground.machine, ground.rules)
+    back = at.pools[pool].cpus & _shareable(ground)
     rest = {name: one for name, one in at.pools.items() if name != pool}
     return _sharing(Pools(rest, at.grants), rest[SHARED].cpus | back)
+
+
+def _threads(machine: Machine) -> int:
+    return max(core.cpus.bit_count() for core in machine.cores)
+
+
+def whole_cores(machine: Machine, cpus: CpuSet) -> CpuSet:
+    """Those of these CPUs that are whole cores. One of whose threads some are offline, or have never been, is none."""
+    each = _threads(machine)
+    return sum(core.cpus for core in machine.cores if core.cpus.bit_count() == each and not core.cpus & ~cpus)
 
 
 def chosen(ground: Ground, at: Pools, among: CpuSet, count: int, *, whole: bool = False) -> CpuSet | Denied:
     """So many CPUs of these for a claim, as kubelet's static policy takes them: whole cores and caches first. `whole`:
     whole cores only."""
-    may, each = free(ground, at, among), max(core.cpus.bit_count() for core in ground.machine.cores)
+    may, each = free(ground, at, among), _threads(ground.machine)
     if whole and count % each:
         return Denied(f"it asks for whole cores, and {count} CPUs are no multiple of {each}")
     if whole:
-        may = sum(core.cpus for core in ground.machine.cores if not core.cpus & ~may)
+        may = whole_cores(ground.machine, may)
     found = take(ground.machine, may, count, Options(full_pcpus_only=whole))
     if found is None:
         return Denied(f"it has {count} CPU(s) by its allocation, and free there are {text(may) or 'none'}")
@@ -101,7 +125,7 @@ def _begin(ground: Ground) -> Pools | Denied:
     found = kept_and_others(ground.machine, ground.rules)
     if isinstance(found, Denied):
         return found
-    cpus = found[0] | found[1]
+    cpus = _shareable(ground)
     return Pools({SHARED: Pool(cpus, firsts=firsts(ground.machine, cpus, 0))})
 
 
@@ -130,7 +154,7 @@ def _admit(_: Ground, at: Pools, ask: Ask) -> Pools | Denied:
         return Denied(f"it uses {len(ask.claims)} claims of CPUs ({names}); make one claim with a request for each")
     was = (ask.was,) if is_claim(ask.was) and not ask.claims else ()  # it runs on those of a claim that has ended
     pool = next((name for name in (*map(pool_of, ask.claims), *was) if name in at.pools), SHARED)
-    code = "cpus-claim" if pool != SHARED else "cpus-claim-short" if ask.claims else "cpus-no-claim"
+    code = "cpus-claim" if pool != SHARED else SHORT if ask.claims else "cpus-no-claim"
     code += "-shared" if at.pools[pool].lent else ""
     title = title_of(pool) if pool != SHARED else "".join(ask.claims)
     grant = Grant(
@@ -170,9 +194,7 @@ def _release(ground: Ground, at: Pools, key: str) -> Pools:
     grant, at = at.grants.get(key), left(at, key)
     if grant is None or not grant.own:
         return at
-    return _sharing(
-        at, at.pools[SHARED].cpus | grant.own & (sold(ground.machine, ground.rules) | _reserved(ground, at))
-    )
+    return _sharing(at, at.pools[SHARED].cpus | grant.own & _shareable(ground))
 
 
 def _reserved(ground: Ground, _: Pools) -> CpuSet:

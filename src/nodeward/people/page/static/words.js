@@ -152,8 +152,9 @@ export function sold(view) {
   const of = view.claims;
   if (!of || of.registered === null) return [];
   const state = of.registered ? "" : `; our driver is not registered${of.driver ? `: ${of.driver}` : ""}`;
+  const fault = of.fault ? `; no claim is prepared: ${of.fault}` : "";
   const devices = of.devices.map((one) => `device ${one.device}: claims may have ${one.published} of ${one.size} CPUs, and have ${one.promised}`);
-  return [`by claim: ${of.rows.length} claim(s)${state}`, ...devices].map((text) => ({ name: text, text }));
+  return [`by claim: ${of.rows.length} claim(s)${state}${fault}`, ...devices].map((text) => ({ name: text, text }));
 }
 
 export function pools(view) {

@@ -242,10 +242,15 @@ class SimClaims:
             answer = await door.call(f"{REGISTRATION}/GetInfo", b"", INFO_S)
             info = registration.PluginInfo.FromString(answer)
             why = self._unfit(info)
+            if not why:  # before it is told so
+                version = next(one for one in info.supported_versions if one in SERVICES)
+                self._plugins[key] = _Plugin(info.name, SERVICES[version], info.endpoint, GrpcClient(info.endpoint))
             status = registration.RegistrationStatus(plugin_registered=not why, error=why)
             await door.call(f"{REGISTRATION}/NotifyRegistrationStatus", status.SerializeToString(), NOTIFY_S)
         except GrpcError as error:
             why = str(error)
+            if key in self._plugins:
+                await self._left(self._plugins.pop(key))
         finally:
             await door.close()
         if why:
@@ -253,8 +258,6 @@ class SimClaims:
             pause_s = min(tried.pause_s * 2, LAST_PAUSE_S) if tried is not None else FIRST_PAUSE_S
             self._tried[key] = _Tried(self._clock.now_ns() + int(pause_s * 1e9), pause_s)
             return
-        version = next(one for one in info.supported_versions if one in SERVICES)
-        self._plugins[key] = _Plugin(info.name, SERVICES[version], info.endpoint, GrpcClient(info.endpoint))
         self._gone_ns.pop(info.name, None)
 
     def _unfit(self, info: registration.PluginInfo) -> str:

@@ -158,3 +158,8 @@ def named(state: State, known: KnownContainer) -> tuple[Sandbox, Container] | No
         one = Container(one.id, one.sandbox_id, name, one.phase, one.cgroups_path, one.recorded, one.image, one.cpu)
         one = replace(one, memory=known.container.memory, labels=known.container.labels)
     return home.sandbox, one
+
+
+def title_of(ask: Ask) -> str:
+    """For people."""
+    return f"{ask.namespace}/{ask.pod}, container {ask.container}"

@@ -78,3 +78,9 @@ def followed(state: State, cpus: Cpus, decision: Decision) -> tuple[Cpus, Decisi
         for to, paths in places.items()
     )
     return replace(cpus, held=beside(cpus.held, new)), replace(decision, goals=decision.goals + goals)
+
+
+def counts_memory(state: State) -> bool:
+    """Whether memory is counted by nodes: a policy holds some container to a few of several."""
+    is_off = state.settings.cpus.mode is Mode.OFF
+    return not is_off and any(grant.zone for grant in state.cpus.pools.grants.values())

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from nodeward.core.claims import ClaimUid, Promised
 from nodeward.core.cpuset import CpuSet
 from nodeward.core.events import DriverTold
+from nodeward.core.modes import NO_POLICY
 from nodeward.core.topology import Machine
 from nodeward.core.workload import ContainerId
 from nodeward.features.cpus.settings import PolicySettings
@@ -94,3 +95,18 @@ class Cpus:
     by_claim: ByClaim = field(default_factory=ByClaim)
     newer: Machine | None = None
     """The machine as it was read last, where no settings fit it: the policy goes on by `machine`."""
+
+
+def is_active(cpus: Cpus) -> bool:
+    """Whether a policy that pins is in force, or was before this one."""
+    return bool(cpus.held) or cpus.rules.active not in NO_POLICY
+
+
+def is_unfit(cpus: Cpus) -> bool:
+    """Whether nothing is pinned since the settings at the start do not fit the machine."""
+    return bool(cpus.refused) and not cpus.in_force
+
+
+def latest(cpus: Cpus) -> Machine | None:
+    """The machine as it was read last."""
+    return cpus.newer or cpus.machine

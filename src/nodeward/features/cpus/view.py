@@ -30,8 +30,7 @@ from nodeward.features.cpus.rows import (
     MemoryZoneRow,
     in_order,
 )
-from nodeward.features.cpus.state import Cpus, Held
-from nodeward.features.cpus.step import is_unfit
+from nodeward.features.cpus.state import Cpus, Held, is_unfit
 from nodeward.features.cpus.values import Denied, Grant, Ground, Pools
 from nodeward.features.cpus.words import RESERVED, cpu_sentence
 from nodeward.features.root import State

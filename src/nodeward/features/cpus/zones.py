@@ -20,7 +20,7 @@ from nodeward.features.cpus.policy import Policy
 from nodeward.features.cpus.pool_settings import SHARED
 from nodeward.features.cpus.pool_tree import Tree
 from nodeward.features.cpus.settings import PolicySettings
-from nodeward.features.cpus.step import is_unfit
+from nodeward.features.cpus.state import is_unfit
 from nodeward.features.cpus.values import Denied, Ground, Pool, Pools
 from nodeward.features.root import State
 

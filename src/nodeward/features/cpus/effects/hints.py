@@ -18,7 +18,7 @@ from nodeward.features.cpus.hint_words import PathRule, kinds_of, path_rule
 from nodeward.features.cpus.match import globs
 from nodeward.features.cpus.policies.table import policy_of
 from nodeward.features.cpus.requested import scoped
-from nodeward.features.cpus.step import is_active
+from nodeward.features.cpus.state import is_active
 from nodeward.features.root import State
 from nodeward.host.hostfs import HostFiles
 from nodeward.host.lanes import Lane, done_on

@@ -14,7 +14,7 @@ from nodeward.core.decision import Special
 from nodeward.core.errors import NodewardError
 from nodeward.core.modes import Mode
 from nodeward.features.cpus.policies.table import policy_of
-from nodeward.features.cpus.step import is_unfit
+from nodeward.features.cpus.state import is_unfit
 from nodeward.features.root import State
 from nodeward.features.settings import Settings
 from nodeward.features.wiring import Node, Wired, name_of_node

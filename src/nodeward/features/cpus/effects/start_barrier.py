@@ -13,7 +13,7 @@ from nodeward.core.modes import Mode
 from nodeward.core.workload import ContainerId
 from nodeward.features.cpus.barrier import in_the_way
 from nodeward.features.cpus.settings import OnLate
-from nodeward.features.cpus.step import is_active
+from nodeward.features.cpus.state import is_active
 from nodeward.features.cpus.view import name_of
 from nodeward.features.root import State
 from nodeward.host.runner import Core

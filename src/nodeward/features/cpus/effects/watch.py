@@ -11,9 +11,11 @@ from nodeward.core.events import CpusetsRead, CpusUsed, MemoryUsed, TopologyRead
 from nodeward.core.ports import ReadSets
 from nodeward.core.workload import ContainerId
 from nodeward.features.cpus.effects.start_barrier import pins
+from nodeward.features.cpus.memory import counts_memory
 from nodeward.features.cpus.place import wanted
+from nodeward.features.cpus.policies.table import policy_of
 from nodeward.features.cpus.pool_settings import devices_named
-from nodeward.features.cpus.step import counts_memory, divides_by_use, latest
+from nodeward.features.cpus.state import latest
 from nodeward.features.root import State
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
@@ -117,7 +119,7 @@ async def watch_use(files: HostFiles, lane: Lane, core: Core[State], clock: Cloc
     before: use.Counters = {}
     while True:
         await clock.sleep(USE_S)
-        if not divides_by_use(core.state.cpus):
+        if not core.state.cpus.held or policy_of(core.state.cpus.rules.active).rebalance is None:
             before = {}
             continue
         try:

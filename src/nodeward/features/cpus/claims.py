@@ -51,6 +51,19 @@ def _ground(state: State) -> Ground | None:
     return Ground(cpus.machine, cpus.rules) if is_so and cpus.machine is not None else None
 
 
+def is_leaving(state: State) -> bool:
+    """Whether the settings have another policy. It waits until the last claim has ended, and no new one gets CPUs."""
+    return state.cpus.rules.active == CLAIMS != state.settings.policy.active
+
+
+def lets_go(before: State, after: State) -> bool:
+    """Whether another policy waited for claims before, and waits for none now."""
+    if before.cpus.machine is None or not is_leaving(before):
+        return False
+    ground = Ground(before.cpus.machine, before.settings.policy)
+    return bool(unfit(before, ground)) and not unfit(after, ground)
+
+
 def devices(ground: Ground) -> Mapping[str, CpuSet]:
     """By device, the CPUs that claims may have of it at all."""
     every = policy.sold(ground.machine, ground.rules)
@@ -82,6 +95,9 @@ def preparing(state: State, event: ev.Preparing) -> tuple[Cpus, Final]:
     if wrong:
         return cpus, _refused(claim, f"{wrong}; {_REMEDY}", Refused.BAD_VALUE)
     if known is None:
+        if is_leaving(state):
+            why = f"the settings have the policy {state.settings.policy.active} now, and new claims get no CPUs"
+            return cpus, _refused(claim, why, Refused.NO_CAPACITY)
         if policy.pool_of(claim.title) in cpus.pools.pools:
             why = "containers of an earlier claim of that name still run; kubelet tries again"
             return cpus, _refused(claim, why, Refused.NO_CAPACITY)
@@ -266,18 +282,20 @@ def unfit(state: State, ground: Ground) -> str:
         may = policy.sold(ground.machine, ground.rules) | ~ground.machine.online
         of = [one for one in of if one.cpus & ~may and ground.rules != cpus.rules]
         title = of[0].title if of else ""
-        why = f"CPUs {text(of[0].cpus & ~may)} would not be for claims any more" if of else ""
+        why, then = f"CPUs {text(of[0].cpus & ~may)} would not be for claims any more" if of else "", ", then reload"
     else:
         title = of[0].title if of else ""
-        why, before = f"the policy {ground.rules.active} gives no CPUs by claim", cpus.rules
+        why, then, before = f"the policy {ground.rules.active} gives no CPUs by claim", "", cpus.rules
         if not cpus.in_force and cpus.recorded is not None:  # at a start, before it is known which are prepared
             pools, before = cpus.recorded.pools.pools, cpus.recorded.rules
             used = (policy.title_of(name) for name, pool in pools.items() if policy.is_claim(name) and pool.members)
             title = title or next(used, "")
+        elif before.active == CLAIMS and not _is_known(state):
+            return f"{why}, and it is not known yet which claims are prepared on this node"
         title = title if before.active == CLAIMS else ""
     if not title:
         return ""
-    return f"{why}, and the claim {title} is prepared on this node: let its pod end first, then reload"
+    return f"{why}, and the claim {title} is prepared on this node: let its pod end first{then}"
 
 
 def as_placed(cpus: Cpus) -> Cpus:
@@ -373,7 +391,8 @@ def published(state: State, cpus: Cpus) -> tuple[Cpus, Decision]:
 
 def values(state: State, ground: Ground) -> Mapping[str, int]:
     """How many CPUs of each device claims may have, those that have some included."""
-    left, at, held = policy.spare(ground, state.cpus.pools), state.cpus.pools, _held_by_nobody(state)
+    at, held = state.cpus.pools, _held_by_nobody(state)
+    left = 0 if is_leaving(state) else policy.spare(ground, at)
     found = dict[str, int]()
     for name, cpus in devices(ground).items():
         more = min(policy.free(ground, at, cpus & ~held).bit_count(), left)

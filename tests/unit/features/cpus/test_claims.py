@@ -543,6 +543,29 @@ def test_a_daemon_that_begins_with_another_policy_leaves_claims_their_cpus() -> 
     one = replace(build.one("vm", 1), id=ContainerId("vm-app"), cgroups_path="/vm/app").in_phase(Phase.RUNNING)
     engine(ev.Listed((build.home("vm"),), (one,), 1))
     assert text(wanted(engine.state.cpus.pools, "vm/app")) == "4,20"
+    engine(ev.ClaimsRecalled(DRIVER))  # it has ended meanwhile
+    assert engine.state.cpus.rules.active == "static"
+
+
+def test_another_policy_waits_for_the_last_claim_and_no_new_one_gets_cpus() -> None:
+    engine = node()
+    begins(engine, "web")
+    for pod in ("vm", "more"):
+        prepared(engine, claim(pod, {1: 2}))
+        knows(engine, pod, app=(f"{pod}-claim",))
+        begins(engine, pod)
+    told = engine(SettingsChanged(EngineSettings(policy=replace(RULES, active="static"), cpus=ON)))
+    assert "the claim shop/vm-claim is prepared on this node: let its pod end first" in str(told.notes)
+    assert [*sold(engine).values()] == [0, 0, 0, 0]
+    assert "the settings have the policy static now" in prepared(engine, claim("late", {2: 1}))
+    assert prepared(engine, claim("vm", {1: 2})) == "4,20"  # kubelet asks again
+    engine(ev.SandboxRemoved(build.home("vm")))
+    engine(ev.Unprepared(DRIVER, ClaimUid("uid-vm-claim")))
+    assert (engine.state.cpus.rules.active, text(wanted(engine.state.cpus.pools, "more/app"))) == ("claims", "5,21")
+    engine(ev.SandboxRemoved(build.home("more")))
+    goals = engine(ev.Unprepared(DRIVER, ClaimUid("uid-more-claim"))).goals
+    assert (engine.state.cpus.rules.active, engine.state.cpus.refused) == ("static", ())
+    assert [(one.target.where, one.value) for one in goals] == [("/web/app", "1"), (DRIVER, Special.ABSENT)]
 
 
 def test_the_slice_ends_with_the_policy() -> None:

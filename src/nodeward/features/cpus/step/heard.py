@@ -151,7 +151,9 @@ def _of_ours(change: Callable[[State, Any], Cpus]) -> Hear[State]:
         machine = cpus.machine
         if cpus.by_claim.claims is before.by_claim.claims and cpus.by_claim.recalled is before.by_claim.recalled:
             return cpus, NOTHING
-        state = replace(state, cpus=cpus)
+        earlier, state = state, replace(state, cpus=cpus)
+        if claims.lets_go(earlier, state):
+            return on_settings(state)
         if machine is not None and cpus.in_force:
             pools = claims.with_pools(state, Ground(machine, cpus.rules), claims.tidied(state))
             state = replace(state, cpus=claims.as_placed(replace(cpus, pools=pools)))

@@ -104,7 +104,7 @@ def command(
       nodeward sim --for 15s --picture view.svg
       nodeward sim --list
     """
-    from nodeward.settings.load import address
+    from nodeward.settings.checks import address
     from nodeward_sim import scenario as scenarios
     from nodeward_sim.world import MUTANTS, World
 
@@ -156,7 +156,7 @@ def _chosen(name: str) -> "Scenario":
 def _may_listen(metrics: str) -> None:
     """Ends the program where the address cannot be had: a simulation would serve nothing there."""
     from nodeward.host.process import cannot_listen
-    from nodeward.settings.load import address
+    from nodeward.settings.checks import address
 
     if found := address(metrics):
         from nodeward.people.metrics.server import check

@@ -46,8 +46,9 @@ def command(
     from nodeward.people import client
     from nodeward.programs import page
     from nodeward.settings import load as settings
+    from nodeward.settings.checks import address
 
-    found = settings.address(listen)
+    found = address(listen)
     if found is None:
         raise click.BadParameter(f"{listen!r} is no address with a port, such as {DEFAULT}", param_hint="--listen")
     chosen = settings.load(config_path, os.environ, flags) if config_path else None

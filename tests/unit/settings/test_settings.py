@@ -22,7 +22,8 @@ from nodeward.host.hostfs import OsFiles
 from nodeward.neighbours.nri.session import NriSettingsError
 from nodeward.programs.node.doors import nri
 from nodeward.programs.node.oci_runtimes import OciRuntimes
-from nodeward.settings.load import SettingsError, address, from_tree, load, misnamed, read_yaml
+from nodeward.settings.checks import address
+from nodeward.settings.load import SettingsError, from_tree, load, misnamed, read_yaml
 from nodeward.settings.reload import merged
 from tests.unit.host.test_runner import core_with
 

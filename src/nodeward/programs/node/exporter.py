@@ -8,7 +8,7 @@ from nodeward.features.wiring import Component
 from nodeward.host.lanes import ThreadLane
 from nodeward.host.process import cannot_listen
 from nodeward.programs.node.readiness import Readiness
-from nodeward.settings.load import address
+from nodeward.settings.checks import address
 
 if TYPE_CHECKING:
     from nodeward.people.metrics.server import Snapshot

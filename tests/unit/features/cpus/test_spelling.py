@@ -27,7 +27,8 @@ from nodeward.features.cpus.pool_settings import (
     Within,
 )
 from nodeward.features.cpus.settings import PolicySettings
-from nodeward.features.cpus.spelling.pools import MAX_ITEMS, NOT_ENFORCED, SECTIONS, kinds, spellings
+from nodeward.features.cpus.spelling.pools import NOT_ENFORCED, SECTIONS, kinds, spellings
+from nodeward.features.cpus.spelling.words import MAX_ITEMS
 from nodeward.features.settings import Settings
 from nodeward.settings import last_good
 from nodeward.settings.load import SettingsError, from_tree, load, schema

@@ -10,7 +10,7 @@ from nodeward.features.cpus.policies.table import ALIASES, POLICIES
 from nodeward.features.cpus.settings import STATIC_OPTIONS, PolicySettings
 from nodeward.features.cpus.spelling import pools
 from nodeward.features.cpus.spelling.policy import LATER
-from nodeward.features.cpus.spelling.pools import near
+from nodeward.features.cpus.spelling.words import near
 
 
 class UnknownPolicyError(NodewardError):

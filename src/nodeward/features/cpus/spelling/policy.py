@@ -21,7 +21,7 @@ from nodeward.features.cpus.pool_settings import (
 )
 from nodeward.features.cpus.settings import STATIC_OPTIONS, Amount, AmountKind, PolicySettings, StaticSettings
 from nodeward.features.cpus.spelling import pools
-from nodeward.features.cpus.spelling.pools import near, shown, switch
+from nodeward.features.cpus.spelling.words import near, shown, switch
 
 log = logging.getLogger(__name__)
 SECTION = "policy"

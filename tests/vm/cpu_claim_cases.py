@@ -1,6 +1,7 @@
 """Claims of CPUs on a real kernel, kubelet, scheduler and containerd, on a node of eight CPUs of which one is reserved:
 from POST to the container's cpuset, and back."""
 
+import os
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,9 +13,9 @@ from tests.peers.dradriver import DraDriver
 from tests.peers.kubeclient import MERGE
 from tests.peers.nriside import Json, Record, member, objects
 from tests.rigs.cluster import allow, make, manifests
-from tests.vm.cpus_node import lay_topology
-from tests.vm.inside import until
-from tests.vm.joined_node import NAME, PODS, Node, container, manifest
+from tests.vm.cpus_node import compiled, first_act, lay_topology
+from tests.vm.inside import CGROUPS, until
+from tests.vm.joined_node import CONTAINERD_FOLDER, NAME, PODS, Node, container, manifest
 
 _RESOURCES: Final = "/apis/resource.k8s.io/v1"
 _WITHIN_S: Final = 60.0
@@ -96,6 +97,37 @@ def claim_to_cpuset(node: Node) -> None:
     assert [_runs_on(one) for one in (vm["log"], web)] == [_ALL & ~own] * 2
 
 
+def others_leave_before_the_program(node: Node) -> None:
+    """Two containers share a claim. At the first act of the program of each it is on the claim's CPUs, and no container
+    without that claim may run there."""
+    web, log = node.pods["web"].containers["app"], node.pods["vm"].containers["log"]
+    until(lambda: _runs_on(web) == _runs_on(log), "who has no claim shares the rest", _WITHIN_S)
+    folder = CONTAINERD_FOLDER / "acts"
+    folder.mkdir()
+    host = {"program": compiled(folder), "acts": folder, "cgroups": CGROUPS}
+    mounts: Json = [{"name": name, "mountPath": f"/{name}"} for name in host]
+    pod = _pod("first", "two", "app", "side", cpu="1")
+    spec = pod["spec"]
+    assert isinstance(spec, dict)
+    spec["volumes"] = [{"name": name, "hostPath": {"path": str(path)}} for name, path in host.items()]
+    for one in objects(spec["containers"]):
+        one.update(command=["/program", f"/acts/{one['name']}", "/cgroups/kubepods"], volumeMounts=mounts)
+    node.api.call("POST", f"{PODS}?fieldValidation=Strict", pod)
+    until(lambda: {"app", "side"} <= set(os.listdir(folder)), "both programs have begun", _WITHIN_S)
+    own = _runs_on(node.running("first", ["app", "side"]).containers["app"])
+    for name in ("app", "side"):
+        act = first_act((folder / name).read_text())
+        might = {cgroup.rsplit("/", 1)[1]: cpus for cgroup, cpus in act.others.items()}
+        assert (act.own, own.bit_count()) == (own, 2), cpuset.text(act.own)
+        assert [might[one.name] & own for one in (web, log)] == [0, 0], (cpuset.text(own), act)
+    node.delete("first")
+    until(
+        lambda: _runs_on(web) == _runs_on(log) == _ALL & ~_runs_on(node.pods["vm"].containers["app"]),
+        "all is shared again",
+        _WITHIN_S,
+    )
+
+
 def restart_moves_nobody(node: Node) -> None:
     """The daemon is killed and begins anew; a second claim has other CPUs."""
     vm, web = node.pods["vm"].containers, node.pods["web"].containers["app"]
@@ -113,12 +145,18 @@ def restart_moves_nobody(node: Node) -> None:
 
 
 def claims_end(node: Node) -> None:
-    """The pods are deleted, one of them by force, and their CPUs come back."""
-    web = node.pods["web"].containers["app"]
+    """A daemon that begins with another policy leaves claims their CPUs, and sells none. The pods are deleted, one of
+    them by force; their CPUs come back, and the other policy begins."""
+    web, vm = node.pods["web"].containers["app"], node.pods["vm"].containers["app"]
+    own = _runs_on(vm)
+    assert node.daemon.end(signal.SIGTERM) == 0
+    _starts(node, "policy.active=static")
+    until(lambda: _sold(node) == {"cpus-numa-0": ""}, "no more CPUs are sold", _WITHIN_S)
+    assert _runs_on(vm) == own
     node.api.call("DELETE", f"{PODS}/more")
     node.delete("vm")
     until(lambda: _runs_on(web) == _ALL, "all CPUs are shared again", _WITHIN_S)
-    until(lambda: _sold(node) == {"cpus-numa-0": "7"}, "and sold again", _WITHIN_S)
+    until(lambda: not _sold(node), "and the other policy is in force", _WITHIN_S)
     assert node.daemon.end(signal.SIGTERM) == 0
 
 
@@ -201,8 +239,9 @@ def claims_of_dra_driver_cpu(node: Node) -> None:
 
 CASES: Final[Mapping[str, Callable[[Node], None]]] = {
     "a claim's CPUs are its containers' alone": claim_to_cpuset,
+    "others have left a claim's CPUs before its program begins": others_leave_before_the_program,
     "a killed daemon moves nobody, and gives another claim other CPUs": restart_moves_nobody,
-    "CPUs come back with the end of their claim": claims_end,
+    "CPUs come back with the end of their claim, and another policy begins": claims_end,
     "a claim for dra-driver-cpu has its CPUs": claims_of_dra_driver_cpu,
     "a claim of a CPU and a device of one NUMA node has both there": near_a_device,
 }

@@ -21,6 +21,7 @@ from nodeward.core import cpuset
 from nodeward.core.annotations import MEMORY_TYPE
 from nodeward.core.cpuset import CpuSet
 from nodeward_sim.doubles.cpus import CPU, NODE, Plan, sysfs
+from tests.patience import patience
 from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, NriOptions, running_containerd
 from tests.peers.cri import Cri, pod_config
 from tests.peers.nriside import Record, text
@@ -47,6 +48,14 @@ def first_act(written: str) -> FirstAct:
         raise ValueError(f"a record has the lines began, own and at, not {began}, {own} and {read}")
     by_cgroup = {cgroup: cpuset.parse(cpus) for cgroup, cpus in others}
     return FirstAct(cpuset.parse(own[1]), int(began[1]), int(read[1]), by_cgroup)
+
+
+def compiled(folder: Path) -> Path:
+    """The program of first_act.c, in this folder."""
+    program = folder / "first_act"
+    line = ["gcc", "-O2", "-static", "-Wall", "-Werror", "-o", str(program), str(Path(__file__).parent / "first_act.c")]
+    subprocess.run(line, check=True, timeout=60 * patience())
+    return program
 
 
 def overlaps(acts: Mapping[str, FirstAct], container: str) -> list[str]:

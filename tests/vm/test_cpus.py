@@ -5,7 +5,6 @@ and a stock kernel with three memory nodes. At the end the policy comes from a r
 
 import functools
 import itertools
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ from urllib.parse import urlsplit
 import pytest
 from _pytest.mark import ParameterSet
 
-from tests.patience import patience
 from tests.peers.find import require
 from tests.peers.kube import running_apiserver
 from tests.peers.kubeclient import KubeClient
@@ -23,16 +21,9 @@ from tests.real.test_policy_objects import install
 from tests.vm import cpus_memory, guest
 from tests.vm.chains import Held, ended_well, kept, outcomes
 from tests.vm.cpus_cases import CASES, OF_NODES
-from tests.vm.cpus_node import NAME
+from tests.vm.cpus_node import NAME, compiled
 
 QUICK_PODS = 9
-
-
-def _compiled(folder: Path) -> Path:
-    program = folder / "first_act"
-    line = ["gcc", "-O2", "-static", "-Wall", "-Werror", "-o", str(program), str(guest.HERE / "first_act.c")]
-    subprocess.run(line, check=True, timeout=60 * patience())
-    return program
 
 
 def _boots(
@@ -40,7 +31,7 @@ def _boots(
 ) -> Held:
     machine = guest.needed(stock=numa)
     require("containerd-1.7" if how == "relay" else "containerd")
-    words = (chain, how, str(_compiled(folder)), str(quick_pods), *cluster)
+    words = (chain, how, str(compiled(folder)), str(quick_pods), *cluster)
     reaches = tuple(urlsplit(url).port or 443 for url in cluster[:1])
     return outcomes(machine, words, guest.Machine(cpus=8, numa=numa, reaches=reaches))
 

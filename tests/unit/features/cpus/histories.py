@@ -58,7 +58,7 @@ from nodeward.features.cpus.pools import apart
 from nodeward.features.cpus.requested import shares_of
 from nodeward.features.cpus.settings import Amount, AmountKind, CpuClaims, CpusSettings, PolicySettings
 from nodeward.features.cpus.values import CpusRecalled, Ground, Recorded
-from nodeward.features.root import State
+from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
 from nodeward.programs.once.replay import replay
 from tests.unit.features.build import Told
@@ -245,11 +245,16 @@ class World:
     restarts: int = 0
     book: tuple[Promised, ...] = ()
     """The claims that are on record as prepared."""
+    away: bool = False
+    """Whether the settings have another policy than `rules`, for a while."""
+
+    def settings(self) -> EngineSettings:
+        return EngineSettings(policy=replace(self.rules, active="static") if self.away else self.rules, cpus=BY_CLAIM)
 
     def begin(self) -> None:
         """A daemon that knows only what its files say."""
         self.engine.must_replay()
-        self.engine = Taped(State(settings=EngineSettings(policy=self.rules, cpus=BY_CLAIM)))
+        self.engine = Taped(State(settings=self.settings()))
         if self.forgets:
             self.journal, self.written = b"", None
         found = cpus_journal.read(self.journal, BOOT)
@@ -336,7 +341,7 @@ class World:
     def claims_hold(self) -> None:
         """No CPU is two claims', and the scheduler is told of no more than there is."""
         state, taken = self.engine.state, 0
-        if self.rules.active != "claims" or state.cpus.machine is None:
+        if state.cpus.rules.active != "claims" or state.cpus.machine is None:
             return
         pools = state.cpus.pools.pools
         for one in state.cpus.by_claim.claims.values():
@@ -361,8 +366,8 @@ class World:
         uid, pods = ClaimUid(f"u-{pod.name}"), {PodUid(pod.name): pod.name}
         claim = Claim(uid, pod.namespace, f"{pod.name}-own", given, pods, parameters=(text,) if wishes else ())
         decision = self.engine(ev.Preparing(DRIVER, claim, ask_id=self.engine.state.seq + 1))
-        assert isinstance(decision.answer, Final)
-        is_promised = isinstance(decision.answer.value, Adjustment)
+        is_promised = isinstance(decision.answer, Final) and decision.answer.reason.code == "claim-prepared"
+        self.must(not (self.away and is_promised), "a new claim gets CPUs while the settings have another policy")
         self.story.append(f"prepare {count} of {given[0].device} for {pod.name} {wishes}: {is_promised}")
         self.book = tuple(self.engine.state.cpus.by_claim.claims.values())
         self.write_down()
@@ -526,10 +531,28 @@ class World:
         self.perform(self.engine(ev.Tick()))
         self.write_down()
 
+    def turns(self) -> None:
+        """The settings have another policy, or the first one again: nobody loses CPUs of its own."""
+        self.away = not self.away
+        before = self.alone()
+        decision = self.engine(SettingsChanged(self.settings()))
+        self.story.append(f"turn away {self.away}: {self.engine.state.cpus.rules.active}")
+        self.write_down()
+        self.perform(decision)
+        after = self.alone()
+        for name, own in before.items():
+            self.must(own == after.get(name), f"{name} had {text(own)} alone: {_told(after)}")
+
+    def alone(self) -> dict[str, int]:
+        pools = self.engine.state.cpus.pools
+        found = {key.partition("/")[0]: apart(pools, grant) for key, grant in pools.grants.items()}
+        return {name: own for name, own in found.items() if own}
+
     def die(self, decision: Decision) -> None:
         """The daemon dies while it performs the decision, and another one begins: nobody may have to move."""
         self.perform(decision, self.choose.randrange(4))
         before, self.restarts = self.sets(), self.restarts + 1
+        policy, alone = self.engine.state.cpus.rules.active, self.alone()
         for pod in self.pods.values():
             before.setdefault(pod.name, pod.record)
         self.story.append(f"restart: {_told(before)}")
@@ -551,8 +574,10 @@ class World:
             self.recalls()
         after = self.sets()
         self.must(set(after) == set(self.pods), "somebody is forgotten")
-        for name in self.pods:
-            same = before[name] == after[name]
+        if self.engine.state.cpus.rules.active != policy:  # no claim was left
+            before, after = alone, self.alone()
+        for name in before:
+            same = before[name] == after.get(name, 0)
             self.must(
                 same, f"{name} had {text(before[name])} and has {text(after[name])} after a restart: {_told(after)}"
             )
@@ -570,7 +595,9 @@ class World:
         slot, chance = f"p{self.choose.randrange(8)}", self.choose.random()
         name = next((one for one in self.pods if one.startswith(slot)), f"{slot}-{len(self.story)}")
         dies = self.choose.random() < 0.2
-        if chance < 0.08 and self.pods:
+        if self.rules.active == "claims" and not self.forgets and self.choose.random() < 0.06:
+            self.turns()
+        elif chance < 0.08 and self.pods:
             self.drift()
         elif chance < 0.14:
             self.hotplug()

@@ -10,7 +10,9 @@ from nodeward.core.topology import Group, Machine
 from nodeward.core.workload import Container, ContainerId, CpuRecord, Phase, PodUid, Sandbox, SandboxId
 from nodeward.features.cpus.place import wanted
 from nodeward.features.cpus.policies.static import STATIC
+from nodeward.features.cpus.rows import CpusView
 from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, PolicySettings
+from nodeward.features.cpus.view import cpus_view
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
 from tests.unit.features.build import Told, adjusted
@@ -96,6 +98,12 @@ def writes(decision: Decision) -> dict[str, str]:
 def sets(engine: Told) -> dict[str, str]:
     cpus = engine.state.cpus
     return {held.key.partition("/")[0]: text(wanted(cpus.pools, held.key)) for held in cpus.held.values()}
+
+
+def shown(engine: Told) -> CpusView:
+    view = cpus_view(engine.state, 0)
+    assert view is not None
+    return view
 
 
 def settings(engine: Told, policy: PolicySettings | None = None, cpus: CpusSettings | None = None) -> Decision:

@@ -222,14 +222,6 @@ def test_a_composite_balloon_has_its_share_of_each_component() -> None:
     assert node.sizes()["t[0]"] == 4
 
 
-def test_components_may_be_taken_in_turn() -> None:
-    turn = {"component_creation": Creation.BALANCE, "prefer_new_balloons": True, "prefer_spreading_pods": True}
-    node = Node(of("t", components=("x", "y"), **turn), of("x", "none"), of("y", "none"))
-    for name in "abc":
-        node.asks(name, 1000)
-    assert [node.at.pools[f"t[{i}]"].parts[0].type for i in range(3)] == ["x", "y", "x"]
-
-
 def test_the_first_balloons_are_made_by_priority_then_in_the_order_of_the_list() -> None:
     first = {"min_cpus": 1, "min_balloons": 1}
     low, high = of("low", allocator_priority=Priority.LOW, **first), of("high", **first)

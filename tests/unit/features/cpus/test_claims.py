@@ -21,7 +21,6 @@ from nodeward.features.cpus.place import wanted
 from nodeward.features.cpus.pool_settings import ClaimNames, ClaimsSettings, DevicesBy
 from nodeward.features.cpus.settings import Amount, AmountKind, CpuClaims, CpusSettings, PolicySettings
 from nodeward.features.cpus.values import CpusRecalled, Recorded
-from nodeward.features.cpus.view import cpus_view
 from nodeward.features.cpus.words import claim_sentences, cpu_sentence, cpu_sentences, drawing
 from nodeward.features.cpus.zones import zones
 from nodeward.features.root import SettingsChanged, State
@@ -42,6 +41,13 @@ def node(machine: Machine = W, rules: PolicySettings = RULES, driver: str = DRIV
     engine(ev.Listed((), (), 1))
     engine(ev.ClaimsRecalled(driver))
     engine(ev.DriverTold(driver, registered=True))
+    return engine
+
+
+def begun() -> Told:
+    """A daemon that has read the machine and nothing more."""
+    engine = Told(State(settings=EngineSettings(policy=RULES, cpus=ON)))
+    engine(ev.TopologyRead(W))
     return engine
 
 
@@ -76,6 +82,14 @@ def begins(engine: Told, pod: str, name: str = "app", cpus: int = 1) -> Decision
         engine(ev.Created(build.home(pod), made))
         engine(ev.Started(build.home(pod), made.in_phase(Phase.RUNNING)))
     return decision
+
+
+def runs(engine: Told, pod: str, counts: Mapping[int, int]) -> str:
+    """A pod's container begins with a claim; the CPUs of that."""
+    cpus = prepared(engine, claim(pod, counts))
+    knows(engine, pod, app=(f"{pod}-claim",))
+    begins(engine, pod)
+    return cpus
 
 
 def sold(engine: Told) -> dict[str, int]:
@@ -183,18 +197,17 @@ def test_a_container_may_use_the_shared_cpus_beside_its_claim() -> None:
     assert of_others is not None
     assert {one.cpu.available_m for one in of_others.zones if one.name == "node-0" and one.cpu is not None} == {0}
     begins(engine, "web")
-    view = cpus_view(engine.state, 0)
-    assert view is not None
+    view = build.shown(engine)
     (row,) = (one for one in view.holders if one.pod == "vm")
     told = next(iter(cpu_sentences(view, row)))
     assert told.startswith("cpus shop/vm/app: 2-3 exclusive, 0-3 in all; 4 CPU(s) requested")
     assert prepared(engine, claim("other", {0: 1})) == "1"
-    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "0,2-3"
+    assert build.sets(engine)["vm"] == "0,2-3"
     engine(ev.TopologyRead(build.machine(cores=2, offline=2)))
-    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "0,2-3"
+    assert build.sets(engine)["vm"] == "0,2-3"
     engine(ev.TopologyRead(build.machine(cores=2)))
     engine(ev.Unprepared(DRIVER, ClaimUid("uid-other-claim")))
-    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "0-3"
+    assert build.sets(engine)["vm"] == "0-3"
 
 
 def test_a_claim_is_prepared_once_whatever_kubelet_asks_again() -> None:
@@ -213,8 +226,7 @@ def test_a_container_of_two_claims_is_refused_and_one_whose_spec_is_not_known_wa
 
 
 def test_nothing_is_promised_before_it_is_known_what_was() -> None:
-    engine = Told(State(settings=EngineSettings(policy=RULES, cpus=ON)))
-    engine(ev.TopologyRead(W))
+    engine = begun()
     assert "not known yet what was prepared" in prepared(engine, claim("vm", {1: 2}))
     assert not engine.state.cpus.by_claim.slices
 
@@ -227,8 +239,7 @@ def test_a_restart_moves_nobody_and_claims_keep_their_cpus() -> None:
         knows(before, pod, app=(f"{pod}-claim",))
     sets = {pod: build.given(begins(before, pod)) for pod in ("a", "b", "web")}
     told = before.state.cpus.by_claim.claims.values()
-    engine = Told(State(settings=EngineSettings(policy=RULES, cpus=ON)))
-    engine(ev.TopologyRead(W))
+    engine = begun()
     ones = [
         replace(build.one(pod, 1, now=parse(cpus)), id=ContainerId(f"{pod}-app"), cgroups_path=f"/{pod}/app")
         for pod, cpus in sets.items()
@@ -237,55 +248,39 @@ def test_a_restart_moves_nobody_and_claims_keep_their_cpus() -> None:
     for pod, names in (("a", ("a-claim",)), ("b", ("b-claim",)), ("web", ())):
         knows(engine, pod, app=names)
     engine(ev.ClaimsRecalled(DRIVER, tuple(reversed(tuple(told)))))
-    now = {held.key: text(wanted(engine.state.cpus.pools, held.key)) for held in engine.state.cpus.held.values()}
-    assert now == {f"{pod}/app": cpus for pod, cpus in sets.items()}
+    assert build.sets(engine) == sets
 
 
 def test_a_container_stays_while_its_claim_is_taken_back() -> None:
     engine = node()
-    prepared(engine, claim("vm", {1: 2}))
-    knows(engine, "vm", app=("vm-claim",))
-    begins(engine, "vm")
+    runs(engine, "vm", {1: 2})
     engine(ev.Unprepared(DRIVER, ClaimUid("uid-vm-claim")))  # a pod deleted by force: it still runs
-    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "4,20"
-    assert "4" not in text(engine.state.cpus.pools.pools["shared"].cpus).split(",")
-    assert "an earlier claim of that name still run" in prepared(
-        engine, replace(claim("vm", {1: 2}), uid=ClaimUid("new"))
-    )
+    newer = replace(claim("vm", {1: 2}), uid=ClaimUid("new"))
+    for read in (W, without(W, of((31,)))):
+        engine(ev.TopologyRead(read))
+        assert build.sets(engine)["vm"] == "4,20"
+        assert "4" not in text(engine.state.cpus.pools.pools["shared"].cpus).split(",")
+        assert "an earlier claim of that name still run" in prepared(engine, newer)
     engine(ev.SandboxRemoved(build.home("vm")))
-    assert text(engine.state.cpus.pools.pools["shared"].cpus) == "0-31"
-
-
-def test_a_container_that_outlives_its_claim_is_not_moved_when_cpus_go_away() -> None:
-    engine = node()
-    prepared(engine, claim("vm", {1: 2}))
-    knows(engine, "vm", app=("vm-claim",))
-    begins(engine, "vm")
-    engine(ev.Unprepared(DRIVER, ClaimUid("uid-vm-claim")))
-    engine(ev.TopologyRead(without(W, of((31,)))))
-    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "4,20"
-    assert "an earlier claim" in prepared(engine, replace(claim("vm", {1: 2}), uid=ClaimUid("new")))
+    assert text(engine.state.cpus.pools.pools["shared"].cpus) == "0-30"
 
 
 def test_a_claim_of_cpus_that_went_offline_gets_others_of_its_device_and_keeps_the_rest() -> None:
     engine = node()
-    prepared(engine, claim("vm", {1: 4}))
-    knows(engine, "vm", app=("vm-claim",))
-    begins(engine, "vm")
+    runs(engine, "vm", {1: 4})
     engine(ev.TopologyRead(without(W, of((20, 21)))))
-    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "4-6,22"
+    assert build.sets(engine)["vm"] == "4-6,22"
     engine(ev.TopologyRead(W))
-    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "4-6,22"
+    assert build.sets(engine)["vm"] == "4-6,22"
     prepared(engine, claim("other", {1: 4}))
     engine(ev.TopologyRead(without(W, of((4, 6)))))  # no other is free
-    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "5,22"
+    assert build.sets(engine)["vm"] == "5,22"
     engine(ev.Unprepared(DRIVER, ClaimUid("uid-other-claim")))
-    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "5,20-22"
+    assert build.sets(engine)["vm"] == "5,20-22"
 
 
 def test_a_claim_that_is_adopted_has_the_cpus_its_pod_runs_on() -> None:
-    engine = Told(State(settings=EngineSettings(policy=RULES, cpus=ON)))
-    engine(ev.TopologyRead(W))
+    engine = begun()
     sets = {"a": "5,21", "b": "4,20"}
     ones = [
         replace(build.one(pod, 1, now=parse(cpus)), id=ContainerId(f"{pod}-app"), cgroups_path=f"/{pod}/app")
@@ -295,14 +290,13 @@ def test_a_claim_that_is_adopted_has_the_cpus_its_pod_runs_on() -> None:
     engine(ev.ClaimsRecalled(DRIVER, (), tuple(claim(pod, {1: 2}) for pod in sets)))  # a book that is lost
     for pod in sets:
         knows(engine, pod, app=(f"{pod}-claim",))
-    assert {pod: text(wanted(engine.state.cpus.pools, f"{pod}/app")) for pod in sets} == sets
+    assert build.sets(engine) == sets
     engine(ev.TopologyRead(without(W, of((31,)))))
-    assert {pod: text(wanted(engine.state.cpus.pools, f"{pod}/app")) for pod in sets} == sets
+    assert build.sets(engine) == sets
 
 
 def test_who_runs_without_a_place_keeps_its_cpus_from_claims() -> None:
-    engine = Told(State(settings=EngineSettings(policy=RULES, cpus=ON)))
-    engine(ev.TopologyRead(W))
+    engine = begun()
     made = replace(build.one("lost", 1, now=parse("4-5,20")), cgroups_path="/lost/app").in_phase(Phase.RUNNING)
     made = replace(made, cpu=CpuRecord(cpus=made.cpu.cpus, unread=True))
     engine(ev.Listed((build.home("lost"),), (made,), 1))
@@ -323,14 +317,12 @@ AWAY = {
 @pytest.mark.parametrize(("rules", "why"), AWAY.values(), ids=AWAY)
 def test_settings_that_take_a_claims_cpus_are_refused(rules: Mapping[str, object], why: str) -> None:
     engine = node()
-    prepared(engine, claim("vm", {1: 2}))
-    knows(engine, "vm", app=("vm-claim",))
-    begins(engine, "vm")
+    runs(engine, "vm", {1: 2})
     other = EngineSettings(policy=replace(RULES, **rules), cpus=ON)  # type: ignore[arg-type]
     engine(SettingsChanged(other))
     (fault,) = engine.state.cpus.refused
     assert why in fault
-    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "4,20"
+    assert build.sets(engine)["vm"] == "4,20"
     engine(ev.SandboxRemoved(build.home("vm")))
     engine(ev.Unprepared(DRIVER, ClaimUid("uid-vm-claim")))
     engine(SettingsChanged(other))
@@ -346,12 +338,10 @@ def test_more_devices_than_a_slice_has_room_for_are_refused_with_the_remedy() ->
 
 def test_what_is_prepared_is_known_again_once_the_mode_is_on_again() -> None:
     engine = node()
-    prepared(engine, claim("vm", {1: 2}))
-    knows(engine, "vm", app=("vm-claim",))
-    begins(engine, "vm")
+    runs(engine, "vm", {1: 2})
     engine(SettingsChanged(EngineSettings(policy=RULES, cpus=CpusSettings(mode=Mode.OFF))))
     engine(SettingsChanged(EngineSettings(policy=RULES, cpus=ON)))
-    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "4,20"
+    assert build.sets(engine)["vm"] == "4,20"
     assert prepared(engine, claim("vm", {1: 2})) == "4,20"
 
 
@@ -363,8 +353,7 @@ def test_a_container_that_uses_another_request_of_the_claim_has_none_of_its_cpus
 
 
 def test_a_second_pod_of_a_claim_is_refused_and_a_static_pod_waits_for_no_claim() -> None:
-    engine = Told(State(settings=EngineSettings(policy=RULES, cpus=ON)))
-    engine(ev.TopologyRead(W))
+    engine = begun()
     home = replace(build.home("etcd"), annotations={"kubernetes.io/config.source": "file"})
     assert build.refused(engine(ev.Creating(home, build.one("etcd", 1), ask_id=engine.state.seq + 1))) is None
     assert "not known yet which pods have claims of CPUs" in str(build.refused(begins(engine, "web")))
@@ -376,16 +365,13 @@ def test_a_second_pod_of_a_claim_is_refused_and_a_static_pod_waits_for_no_claim(
 
 def test_other_schedulers_are_told_that_a_claims_cpus_are_taken() -> None:
     engine = node()
-    prepared(engine, claim("vm", {1: 8}))
-    knows(engine, "vm", app=("vm-claim",))
-    begins(engine, "vm")
+    runs(engine, "vm", {1: 8})
     engine(ev.RuntimeConnected("containerd", "2.4"))
     found = zones(engine.state)
     assert found is not None
     (numa,) = (one for one in found.zones if one.name == "node-1")
     assert numa.cpu == CpuAmount(8000, 8000, 0)
-    view = cpus_view(engine.state, 0)
-    assert view is not None
+    view = build.shown(engine)
     (row,) = view.holders
     assert row.kind == "exclusive"
     assert [(one.numa, one.uses["exclusive"], one.requested) for one in view.numa][1] == (1, 8, 8)
@@ -397,8 +383,7 @@ def test_people_are_shown_what_goes_by_claim() -> None:
     knows(engine, "vm", app=("vm-claim",))
     begins(engine, "vm")
     begins(engine, "web")
-    view = cpus_view(engine.state, 0)
-    assert view is not None
+    view = build.shown(engine)
     assert [*drawing(view, 80)] == [
         "cpus enforce by nri | policy claims | 2 of 4 CPUs exclusive to 1 container(s), 1 share",
         "package 0",
@@ -412,8 +397,7 @@ def test_people_are_shown_what_goes_by_claim() -> None:
         "pool claim[shop/vm-claim]: 2-3, 1 container(s)",
     ]
     engine(ev.DriverTold(DRIVER, registered=False, why="kubelet is away"))
-    view = cpus_view(engine.state, 0)
-    assert view is not None
+    view = build.shown(engine)
     assert "by claim: 1 claim(s), our driver is not registered with kubelet (kubelet is away)" in drawing(view, 80)
 
 
@@ -425,7 +409,7 @@ def test_who_had_cpus_alone_by_the_policy_before_keeps_them_while_it_runs() -> N
     for pod, cpus in (("db", 2), ("web", 0)):
         knows(engine, pod, cpus, app=())
         begins(engine, pod, cpus=cpus)
-    assert text(wanted(engine.state.cpus.pools, "db/app")) == "1,17"
+    assert build.sets(engine)["db"] == "1,17"
     engine(SettingsChanged(EngineSettings(policy=RULES, cpus=ON)))
     engine(ev.ClaimsRecalled(DRIVER))
     engine(ev.DriverTold(DRIVER, registered=True))
@@ -433,15 +417,14 @@ def test_who_had_cpus_alone_by_the_policy_before_keeps_them_while_it_runs() -> N
     assert sold(engine)["cpus-numa-0"] == 4
     assert prepared(engine, claim("vm", {0: 4})) == "2-3,18-19"
     engine(ev.TopologyRead(without(W, of((2,)))))  # the claim takes none of its CPUs
-    shown = {held.key: text(wanted(engine.state.cpus.pools, held.key)) for held in engine.state.cpus.held.values()}
-    assert shown == {"db/app": "1,17", "web/app": "0,4-16,20-31"}
+    assert build.sets(engine) == {"db": "1,17", "web": "0,4-16,20-31"}
     before = engine.state.cpus
     again = Told(State(settings=engine.state.settings))
     again(CpusRecalled(Recorded(without(W, of((2,))), before.rules, before.pools)))
     again(ev.TopologyRead(W))
     ones = tuple(known.container for known in engine.state.pods.containers.values())
     again(ev.Listed((build.home("db"), build.home("web")), ones, 1))
-    assert text(wanted(again.state.cpus.pools, "db/app")) == "1,17"
+    assert build.sets(again)["db"] == "1,17"
     again(ev.SandboxRemoved(build.home("db")))
     assert again.state.cpus.pools.pools["shared"].cpus & of((1, 17)) == of((1, 17))
 
@@ -487,17 +470,14 @@ def test_before_it_is_known_what_claims_have_nobody_is_put_on_their_cpus() -> No
         assert engine.state.cpus.in_force
         assert not [goal for goal in goals if parse("4,20") & parse(str(goal.value)) and "web" in goal.target.where]
         engine(ev.ClaimsRecalled(DRIVER, tuple(cpus.by_claim.claims.values())))
-        now = {held.key: text(wanted(engine.state.cpus.pools, held.key)) for held in engine.state.cpus.held.values()}
-        assert now == {"vm/app": "4,20", "web/app": "0-3,5-19,21-30"}
+        assert build.sets(engine) == {"vm": "4,20", "web": "0-3,5-19,21-30"}
 
 
 def test_a_claim_keeps_its_cpus_where_others_that_were_reserved_go_offline() -> None:
     engine = node(rules=replace(RULES, reserved=Amount(AmountKind.QUANTITY, milli=2000)))
-    assert prepared(engine, claim("vm", {0: 4})) == "1-2,17-18"
-    knows(engine, "vm", app=("vm-claim",))
-    begins(engine, "vm")
+    assert runs(engine, "vm", {0: 4}) == "1-2,17-18"
     engine(ev.TopologyRead(without(W, of((0,)))))
-    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "1-2,17-18"
+    assert build.sets(engine)["vm"] == "1-2,17-18"
     engine(ev.TopologyRead(W))
     engine(ev.SandboxRemoved(build.home("vm")))
     engine(ev.Unprepared(DRIVER, ClaimUid("uid-vm-claim")))
@@ -519,12 +499,10 @@ def test_a_container_comes_back_to_its_claim_once_that_has_cpus_again() -> None:
 
 
 def test_a_fault_of_the_record_of_claims_is_shown() -> None:
-    engine = Told(State(settings=EngineSettings(policy=RULES, cpus=ON)))
-    engine(ev.TopologyRead(W))
+    engine = begun()
     engine(ev.DriverTold(DRIVER, registered=True))
     engine(ev.ClaimsRecalled(DRIVER, fault="it is damaged"))
-    view = cpus_view(engine.state, 0)
-    assert view is not None
+    view = build.shown(engine)
     said = [*claim_sentences(view)]
     assert said[0] == "by claim: 0 claim(s), our driver is registered with kubelet; no claim is prepared: it is damaged"
     assert said[1] == "device cpus-numa-0: claims may have 0 of 6 CPUs, and have 0"
@@ -542,7 +520,7 @@ def test_a_daemon_that_begins_with_another_policy_leaves_claims_their_cpus() -> 
     assert "the claim shop/vm-claim is prepared on this node" in str(decision.notes)
     one = replace(build.one("vm", 1), id=ContainerId("vm-app"), cgroups_path="/vm/app").in_phase(Phase.RUNNING)
     engine(ev.Listed((build.home("vm"),), (one,), 1))
-    assert text(wanted(engine.state.cpus.pools, "vm/app")) == "4,20"
+    assert build.sets(engine)["vm"] == "4,20"
     engine(ev.ClaimsRecalled(DRIVER))  # it has ended meanwhile
     assert engine.state.cpus.rules.active == "static"
 
@@ -606,9 +584,7 @@ def test_claims_of_dra_driver_cpu_find_its_names() -> None:
 
 def test_a_resize_of_a_claims_container_is_refused_with_the_reason() -> None:
     engine = node()
-    prepared(engine, claim("vm", {1: 2}))
-    knows(engine, "vm", app=("vm-claim",))
-    begins(engine, "vm")
+    runs(engine, "vm", {1: 2})
     more = replace(build.one("vm", 3), id=ContainerId("vm-app"), cgroups_path="/vm/app").in_phase(Phase.RUNNING)
     decision = engine(ev.Updating(build.home("vm"), more, ask_id=engine.state.seq + 1))
     assert "a resize from 1000 to 3000 milliCPU changes no claim" in str(build.refused(decision))

@@ -32,7 +32,6 @@ from nodeward.features.cpus.pool_settings import (
 from nodeward.features.cpus.pools import changed, set_of
 from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, MemoryNodes, PolicySettings
 from nodeward.features.cpus.values import Ask
-from nodeward.features.cpus.view import cpus_view
 from nodeward.features.cpus.words import cpu_sentences
 from tests.unit.features.build import Told, adjusted
 from tests.unit.features.cpus import build, histories
@@ -103,7 +102,9 @@ def test_a_pod_keeps_its_pool_while_its_container_is_tried_again() -> None:
     engine = told(PolicySettings("podpools", reserved=two(), podpools=rules))
     create(engine, "a", qos="burstable")
     stop(engine, "a", qos="burstable")
-    assert "has 1 pods" in str(refused(create(engine, "b", qos="burstable")))
+    assert "the pool default has 1 pods, as many as it may have (MaxPods)" in str(
+        refused(create(engine, "b", qos="burstable"))
+    )
     assert refused(create(engine, "a", qos="burstable", life=1)) is None
     end(engine, "a", qos="burstable")
     assert refused(create(engine, "b", qos="burstable")) is None
@@ -161,12 +162,6 @@ def test_default_is_the_reserved_set_while_nothing_is_left_over() -> None:
 )
 def test_pools_that_cannot_be_are_refused(pools: list[PodPool], why: str) -> None:
     assert why in refusal(PolicySettings("podpools", reserved=two(), podpools=PodpoolsSettings(True, tuple(pools))))
-
-
-def test_a_full_default_pool_refuses() -> None:
-    node = pods(PodPool("default", 0, 1))
-    assert node.runs("a") == "default"
-    assert node.runs("b").startswith("the pool default has 1 pods, as many as it may have (MaxPods)")
 
 
 # ---- static-pools
@@ -342,8 +337,7 @@ def test_a_container_gets_the_nodes_of_its_cpus_and_keeps_what_it_had() -> None:
     assert goals(gone) == {"/kubepods/burstable/podweb/web-0": "0-1"}
     where = Target("cpuset.mems", "/kubepods/burstable/podweb/web-0", "memory")
     node(ev.Missed(((where, "it may use memory nodes 0, not 1"),)))
-    view = cpus_view(node.state, 0)
-    assert view is not None
+    view = build.shown(node)
     (row,) = [row for row in view.holders if row.pod == "web"]
     assert "These could not be set: it may use memory nodes 0, not 1." in "\n".join(cpu_sentences(view, row))
     assert [row.memory for row in view.holders] == ["", "0", "0-1"]

@@ -19,7 +19,6 @@ from nodeward.features.cpus.pool_settings import MemoryType, PoolLevel, Topology
 from nodeward.features.cpus.pools import joined, left
 from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
 from nodeward.features.cpus.values import Ask, CpusRecalled, Grant, Ground, Pools, Recorded
-from nodeward.features.cpus.view import cpus_view
 from nodeward.features.cpus.words import drawing
 from nodeward.features.root import State
 from tests.unit.features.build import Told, adjusted
@@ -45,6 +44,7 @@ def nodes(machine: Machine, *others: MemoryNode, gib: int = 8) -> Machine:
 
 
 MACHINE = nodes(W)
+WITH_PMEM = nodes(W, MemoryNode(4, 0, 64 * GIB, distances={i: 17 + 11 * (i > 1) for i in range(4)}))
 
 
 class Node:
@@ -93,13 +93,7 @@ def test_who_fits_no_zone_has_all_nodes_and_nobody_is_refused() -> None:
     assert node.zones() == "a:0-3 b:0"
 
 
-RUNS = {
-    "on the nodes that it has": (of([0, 2]), "a:0,2"),
-    "on any": (0, "a:any"),
-}
-
-
-@pytest.mark.parametrize(("mems", "expected"), RUNS.values(), ids=RUNS)
+@pytest.mark.parametrize(("mems", "expected"), [(of([0, 2]), "a:0,2"), (0, "a:any")], ids=["these", "any"])
 def test_who_runs_already_keeps_its_nodes(mems: int, expected: str) -> None:
     node = Node()
     node.comes("a", 1, 0, mems=mems)
@@ -107,8 +101,7 @@ def test_who_runs_already_keeps_its_nodes(mems: int, expected: str) -> None:
 
 
 def test_pmem_and_hbm_are_taken_by_who_asks_for_them_and_where_dram_is_short() -> None:
-    pmem = MemoryNode(4, 0, 64 * GIB, distances={i: 17 + 11 * (i > 1) for i in range(4)})
-    node = Node(nodes(W, pmem))
+    node = Node(WITH_PMEM)
     node.comes("a", 4, 0, types=(MemoryType.DRAM,))
     node.comes("b", 1, 0, types=(MemoryType.PMEM,))
     assert node.zones() == "a:0 b:4"
@@ -120,8 +113,7 @@ def test_pmem_and_hbm_are_taken_by_who_asks_for_them_and_where_dram_is_short() -
 
 
 def test_a_node_without_cpus_that_goes_away_is_written_nowhere_until_it_is_back() -> None:
-    pmem = MemoryNode(4, 0, 64 * GIB, distances={i: 17 + 11 * (i > 1) for i in range(4)})
-    engine = build.told(PolicySettings("topology-aware", reserved=Amount(AmountKind.CPUSET, 1)), of=nodes(W, pmem))
+    engine = build.told(PolicySettings("topology-aware", reserved=Amount(AmountKind.CPUSET, 1)), of=WITH_PMEM)
 
     def comes(pod: str) -> str:
         home = replace(build.home(pod), annotations={"memory-type.resource-policy.nri.io/pod": "pmem"})
@@ -139,7 +131,7 @@ def test_a_node_without_cpus_that_goes_away_is_written_nowhere_until_it_is_back(
     assert comes("b") == "2"
     engine(ev.Stopped(build.home("a"), build.one("a", 2)))
     assert comes("a") == "1"  # its container began anew
-    assert read(nodes(W, pmem)) == {"/kubepods/poda/a-0": "1,4", "/kubepods/podb/b-0": "2,4"}
+    assert read(WITH_PMEM) == {"/kubepods/poda/a-0": "1,4", "/kubepods/podb/b-0": "2,4"}
 
 
 def test_one_node_or_none_is_not_counted() -> None:
@@ -161,9 +153,7 @@ def two_nodes() -> Told:
 
 
 def memory_lines(engine: Told) -> list[str]:
-    view = cpus_view(engine.state, 0)
-    assert view is not None
-    return [line for line in drawing(view, 100) if line.startswith("memory")]
+    return [line for line in drawing(build.shown(engine), 100) if line.startswith("memory")]
 
 
 def test_a_container_that_runs_gets_more_nodes_and_is_told_for_whom() -> None:
@@ -185,9 +175,7 @@ def test_a_container_that_runs_gets_more_nodes_and_is_told_for_whom() -> None:
     assert adjusted(last).memory_nodes == "1"
     written = {goal.target.where: str(goal.value) for goal in last.goals if goal.target.kind == "cpuset.mems"}
     assert written == {paths["web"]: "0-1"}
-    view = cpus_view(engine.state, 0)
-    assert view is not None
-    (row,) = (row for row in view.holders if row.pod == "web")
+    (row,) = (row for row in build.shown(engine).holders if row.pod == "web")
     assert row.memory_for == "shop/db/app"
     assert memory_lines(engine) == [
         "memory of node(s) 0: 700Mi of 1Gi promised, 1 container(s); in use: not known",
@@ -216,9 +204,7 @@ def test_what_is_in_use_on_a_node_is_shown_beside_what_is_promised() -> None:
         "memory of node(s) 0: 0 of 1Gi promised, 1 container(s); 32Mi in use by 1 container(s)",
         "memory of node(s) 1: 0 of 1Gi promised, 1 container(s); 520Mi in use by 2 container(s)",
     ]
-    view = cpus_view(engine.state, 0)
-    assert view is not None
-    assert view.memory_used == {0: 32 << 20, 1: 520 << 20}
+    assert build.shown(engine).memory_used == {0: 32 << 20, 1: 520 << 20}
 
 
 def test_what_a_container_used_is_forgotten_once_it_cannot_be_read_or_ends() -> None:
@@ -244,8 +230,7 @@ def begins_cold(said: str, machine: Machine) -> tuple[Told, Decision]:
 
 
 def test_a_container_begins_without_dram_and_gets_it_when_its_time_is_over() -> None:
-    machine = nodes(W, MemoryNode(4, 0, 64 * GIB, distances={i: 17 + 11 * (i > 1) for i in range(4)}))
-    engine, decision = begins_cold('{"duration":"1m30s"}', machine)
+    engine, decision = begins_cold('{"duration":"1m30s"}', WITH_PMEM)
     assert adjusted(decision).memory_nodes == "4"
     home, made = build.home("web"), build.one("web", 2)
     engine(ev.Created(home, made))
@@ -266,15 +251,14 @@ WRONG = ("60s", '{"duration":60}', '{"duration":"61m"}', '{"duration":"1s","x":1
 
 
 def test_a_daemon_that_begins_anew_goes_on_with_the_time_that_is_left() -> None:
-    machine = nodes(W, MemoryNode(4, 0, 64 * GIB, distances={i: 17 + 11 * (i > 1) for i in range(4)}))
-    before, _ = begins_cold('{"duration":"1h"}', machine)
+    before, _ = begins_cold('{"duration":"1h"}', WITH_PMEM)
     home, made = build.home("web"), build.one("web", 2)
     before(ev.Created(home, made))
     before(ev.Started(home, made.in_phase(Phase.RUNNING)))
     cpus = before.state.cpus
     engine = Told(State(settings=before.state.settings), at_ns=3500 * 10**9)
-    engine(CpusRecalled(Recorded(machine, cpus.rules, cpus.pools, {"web/app": of((4,))})))
-    engine(ev.TopologyRead(machine))
+    engine(CpusRecalled(Recorded(WITH_PMEM, cpus.rules, cpus.pools, {"web/app": of((4,))})))
+    engine(ev.TopologyRead(WITH_PMEM))
     engine(ev.Listed((home,), (made.in_phase(Phase.RUNNING),), 1))
     assert CPUS.next_wake(engine.state) == 3601 * 10**9
 

@@ -278,16 +278,6 @@ class PlusNode(PolicyNode):
         return self.admit(Ask(key, pod, namespace, pod, name, *request, said, has)) or self.has(name, pod)
 
 
-def test_the_example_of_the_reference() -> None:
-    node = PlusNode()
-    assert node.asks("c1", 2500) == "1-31"
-    assert node.own("c1") == "1,17"
-    assert node.grant("c1").shares == 512
-    assert node.asks("c2", 900) == "2-16,18-31"
-    assert node.asks("c3", 3000, namespace="kube-system") == "0"
-    assert node.grant("c3").shares == 3072
-
-
 @pytest.mark.parametrize(
     ("milli", "cpus", "shares"),
     [

@@ -23,7 +23,6 @@ from nodeward.core.workload import (
 )
 from nodeward.features.cpus.barrier import in_the_way
 from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, PolicySettings
-from nodeward.features.cpus.view import cpus_view
 from tests.unit.features.build import Told
 from tests.unit.features.cpus.build import (
     RESERVED_ONE,
@@ -39,6 +38,7 @@ from tests.unit.features.cpus.build import (
     sets,
     settings,
     settle,
+    shown,
     stop,
     told,
     writes,
@@ -61,15 +61,6 @@ def test_who_shares_is_written_off_the_cpus_that_somebody_gets_alone() -> None:
     assert given(alone) == "2-3"
     assert writes(alone) == {"/kubepods/burstable/poda/a-0": "0-1,4-7", "/kubepods/besteffort/podb/b-0": "0-1,4-7"}
     assert len(alone.goals) == 1, "one goal with many places"
-
-
-def test_a_program_waits_until_everybody_else_was_read_back_off_its_cpus() -> None:
-    node = told()
-    create(node, "a", qos="burstable")
-    alone = create(node, "c", cpus=2)
-    assert in_the_way(node.state, ContainerId("c-0")) == (ContainerId("a-0"),)
-    settle(node, alone)
-    assert in_the_way(node.state, ContainerId("c-0")) == ()
 
 
 def test_a_program_waits_while_an_older_write_of_its_own_set_may_come_last() -> None:
@@ -341,9 +332,7 @@ def test_creates_and_ends_go_on_while_cpus_that_are_reserved_by_number_are_offli
 
 
 def _notes(node: Told) -> tuple[str, ...]:
-    view = cpus_view(node.state, 0)
-    assert view is not None
-    return view.notes
+    return shown(node).notes
 
 
 def test_other_settings_that_fit_take_the_machine_as_it_was_read_last() -> None:

@@ -38,6 +38,7 @@ from nodeward.people.view import node_view
 from nodeward_sim.doubles.cpus import Plan
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.unit.features.build import SECOND, Told, pod_spec, sandbox
+from tests.unit.features.cpus import build
 from tests.unit.features.cpus.build import create, told
 from tests.unit.features.cpus.machines import machine
 
@@ -210,9 +211,7 @@ def test_the_pools_of_a_tree_are_zones_within_one_another() -> None:
     assert above.cpu == CpuAmount(14000, 14000, 12000)
     assert far.attributes["shared cpuset"] == far.attributes["cpuset"]
     assert (near.attributes["memory set"], far.attributes["isolated cpuset"]) == ("0,2", "7")
-    view = cpus_view(engine.state, 0)
-    assert view is not None
-    drawn = [line for line in drawing(view, 100) if "pool " in line and "container(s)" in line]
+    drawn = [line for line in drawing(build.shown(engine), 100) if "pool " in line and "container(s)" in line]
     assert [line.partition(":")[0] for line in drawn[-5:]] == [
         "pool socket #0",
         "  pool NUMA node #0",

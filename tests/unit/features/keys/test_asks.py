@@ -60,7 +60,6 @@ def test_foreign_use_withholds_ids_and_an_allocate_that_comes_first_is_refused_w
 @pytest.mark.parametrize(
     ("node", "root", "code"),
     [
-        pytest.param(Node(), 16, "foreign", id="foreign"),
         pytest.param(Node(with_row(replace(ROW, reserve=16))), 0, "reserved", id="reserve"),
         pytest.param(Node(capacity={"sev_es": 4}), 0, "unknown", id="module-not-loaded"),
     ],
@@ -180,9 +179,7 @@ def test_an_id_of_a_pod_that_has_started_needs_a_second_key() -> None:
 
 
 def test_a_pod_starts_when_the_kernel_has_its_key_and_waits_while_it_has_not() -> None:
-    node = Node(capacity={"tdx": 2}).begin()
-    assert [node.admit("a", ID[0]), node.admit("b", ID[1])] == ["", ""]
-    node.root = 1
+    node = two_and_somebody_foreign()
     assert node.start(ID[0]) == ""
     assert node.waited_for[-2:] == ["keys", "held"]
     assert node.start(ID[1]) == (
@@ -327,9 +324,7 @@ def test_no_start_ends_while_a_view_is_lost() -> None:
 
 
 def test_another_container_of_the_pod_may_stop() -> None:
-    node = Node(capacity={"tdx": 2}).begin()
-    assert [node.admit("a", ID[0]), node.admit("b", ID[1])] == ["", ""]
-    node.root = 1
+    node = two_and_somebody_foreign()
     assert node.start(ID[0]) == ""
     for name in ("compute", "log"):
         node.tell(ev.Created(sandbox("a"), container("a", name)))

@@ -61,16 +61,6 @@ def test_a_claim_that_no_key_is_free_for_is_told_why_and_is_shown_as_waiting() -
     assert [each.state for each in row.claims.rows] == ["prepared"]
 
 
-def test_the_device_is_withheld_and_never_of_capacity_0_where_nothing_is_left() -> None:
-    one = node(keys=2)
-    one.root = 2
-    one.sample()
-    assert one.device() == (1, True)
-    one.root = 0
-    one.settle()
-    assert one.device() == (2, False)
-
-
 def test_a_claim_that_has_ended_drains_for_as_long_as_its_pod_holds_the_key() -> None:
     one = node(keys=1)
     assert one.prepare(claim("a")) == ""

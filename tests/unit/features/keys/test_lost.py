@@ -180,14 +180,8 @@ def test_an_answer_of_the_pods_api_that_names_nobody_is_one_too() -> None:
 
 
 @pytest.mark.parametrize("api", [True, False], ids=["with the API server", "without"])
-@pytest.mark.parametrize(
-    ("answered", "why"),
-    [
-        pytest.param(None, "", id="nobody has asked it"),
-        pytest.param(False, "", id="it is an error, or names somebody who is not known"),
-    ],
-)
-def test_an_error_is_none(answered: bool | None, why: str, api: bool) -> None:
+@pytest.mark.parametrize("answered", [None, False], ids=["nobody has asked it", "it names somebody who is not known"])
+def test_an_error_is_none(answered: bool | None, api: bool) -> None:
     node = looked(without_form(answered=answered, api=api))
     assert f"has not been read yet ({FORM})" in node.allocate(ID[0])
     assert node.healthy() == 0

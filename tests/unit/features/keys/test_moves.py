@@ -1,10 +1,9 @@
 """A node moves between its two fronts: when the plugin may have what claims gave up, and what a move waits for."""
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import pytest
 
@@ -20,11 +19,9 @@ from nodeward.features.keys.settings import Publisher
 from nodeward.features.root import State
 from nodeward.features.settings import Settings
 from nodeward.host.hostfs import OsFiles
-from tests.lanes import Ended
+from tests.rigs.daemon import AtOnce
 from tests.unit.features.keys.asking import TDX
 from tests.unit.features.keys.fronts import DRIVER, ROW, Claimed, claim, node, settings
-
-T = TypeVar("T")
 
 
 def told(one: Claimed, value: int, since_wall_ns: int = 0) -> int | None:
@@ -125,19 +122,6 @@ def test_a_move_says_what_it_waits_for_until_it_is_there_and_back() -> None:
     assert (one.healthy(), waits(one.state, "tdx")) == (3, ())
     one.tell(ev.FrontChosen(Front.SETTINGS))
     assert (one.healthy(), waits(one.state, "tdx")) == (3, ())
-
-
-class AtOnce:
-    """A lane that does each job when it is asked to."""
-
-    def submit(
-        self, name: str, job: Callable[[], T], done: Callable[[T | BaseException], None], _: Ended = None
-    ) -> bool:
-        try:
-            done(job())
-        except OSError as error:
-            done(error)
-        return True
 
 
 class Heard:

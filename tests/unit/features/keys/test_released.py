@@ -366,13 +366,6 @@ def test_what_it_is_given_counts_beside_what_the_living_pod_was_promised(first: 
     assert found.allocate(ID[1]), "there are no more"
 
 
-def test_a_second_vm_under_the_same_id_counts_once_it_has_its_key() -> None:
-    found = node()
-    found.charged, found.root = {"a": 2}, 2
-    found.settle()
-    assert row(found).free == 2
-
-
 @pytest.mark.parametrize(
     "ended",
     [
@@ -428,7 +421,6 @@ def asks(amount: int, *, terminal: bool = False) -> ev.PodSeen:
         pytest.param(0, 1, 15, id="it says none and takes one"),
         pytest.param(1, 3, 13, id="it says one and takes three"),
         pytest.param(3, 1, 13, id="it says three and takes one"),
-        pytest.param(10**18, 2, 0, id="it says more than there can be and takes two"),
     ],
 )
 def test_a_pod_counts_by_the_larger_of_what_it_says_and_takes(says: int, takes: int, free: int) -> None:

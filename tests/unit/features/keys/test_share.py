@@ -203,6 +203,7 @@ def test_what_nfd_had_stands_while_it_cannot_be_asked() -> None:
     assert not nfd_is_here(told(row(AUTO), HERE, ev.NfdSeen()))
 
 
+ASKS_OURS = ev.PodSeen(PodSpec(PodUid("vm"), "shop", "vm", (ContainerSpec("c", declared={OURS: 1}),)))
 SAMPLE = ev.KeysRead(0, {"tdx": 16}, {"tdx": (0, 0)})
 
 
@@ -244,12 +245,15 @@ def test_what_kata_holds_outside_is_told_by_its_sandbox(held: ev.HeldElsewhere, 
     assert outside_of_pods(state, "tdx") == outside
 
 
+def enforcing() -> Told:
+    return Told(State(settings=EngineSettings(keys=KeysSettings(Mode.ENFORCE, {"tdx": row(OVERRIDE)}))))
+
+
 def test_the_number_follows_the_samples_and_makes_kubelet_wait_for_nothing() -> None:
-    tell = Told(State(settings=EngineSettings(keys=KeysSettings(Mode.ENFORCE, {"tdx": row(OVERRIDE)}))))
+    tell = enforcing()
     tell(ev.ApiBack())
     assert [(str(goal.target), goal.value) for goal in tell(SAMPLE).goals] == [("nfd:tdx", "16")]
-    asks_ours = PodSpec(PodUid("vm"), "shop", "vm", (ContainerSpec("c", declared={OURS: 1}),))
-    assert tell(ev.PodSeen(asks_ours)).goals == ()
+    assert tell(ASKS_OURS).goals == ()
     assert tell(ev.Allocating(OURS, ("tdx-key-0000",), ask_id=1)).goals == ()
     assert [(str(goal.target), goal.value) for goal in tell(SAMPLE).goals] == [("nfd:tdx", "15")]
     assert (*tell(SAMPLE).goals, *tell(ev.KeysRead(0)).goals) == (), "nor while nothing can be counted"
@@ -259,11 +263,10 @@ def test_the_number_follows_the_samples_and_makes_kubelet_wait_for_nothing() -> 
 
 
 def test_a_number_from_before_the_pods_were_listed_is_replaced_in_the_moment_in_which_they_are() -> None:
-    tell = Told(State(settings=EngineSettings(keys=KeysSettings(Mode.ENFORCE, {"tdx": row(OVERRIDE)}))))
+    tell = enforcing()
     early = (*tell(ev.SandboxStarted(sandbox("vm"))).goals, *tell(SAMPLE).goals, *tell(ev.ApiBack()).goals)
     assert [goal.value for goal in early] == ["16"]
-    asks_ours = PodSpec(PodUid("vm"), "shop", "vm", (ContainerSpec("c", declared={OURS: 1}),))
-    assert [goal.value for goal in tell(ev.PodsListed((asks_ours,), 0)).goals] == ["15"]
+    assert [goal.value for goal in tell(ev.PodsListed((ASKS_OURS.pod,), 0)).goals] == ["15"]
 
 
 IDS, KATA_IDS = "devices.kubevirt.io/sev-esids", "sev-snp.amd.com/esids"
@@ -278,10 +281,6 @@ def row_of(*events: ev.Event, kind: KeyKind = KIND, key: str = "sev_es", mode: M
         tell(event)
     (row,) = key_rows(tell.state, tell.at_ns)
     return row
-
-
-def kata_pod(uid: str, name: str, amount: int) -> ev.PodSeen:
-    return ev.PodSeen(PodSpec(PodUid(uid), "shop", uid, (ContainerSpec("c"),), overhead={name: amount}))
 
 
 def sample(root: int, *elsewhere: tuple[str, int], key: str = "sev_es", **pods: int) -> ev.KeysRead:
@@ -307,7 +306,7 @@ def test_why_nfds_number_cannot_be_kept_is_shown_whatever_becomes_of_limits() ->
 
 
 def test_the_mode_in_force_is_shown_with_both_sides_numbers() -> None:
-    found = sharing(row_of(kata_pod("kata", KATA_IDS, 2), NFD, sample(5, ("/machine.slice/vm", 3), kata=2)))
+    found = sharing(row_of(pod("kata", KATA_IDS, 2), NFD, sample(5, ("/machine.slice/vm", 3), kata=2)))
     assert (found.mode, found.chosen, found.published, found.nfd) == ("override", "auto", IDS, "working")
     assert (found.sellable, found.asked, found.total, found.written) == (10, 2, 12, 9)
     assert found.on_node == {KATA_IDS: 16}, "ours is the number that NFD's is to be, and says nothing of NFD's master"
@@ -346,7 +345,7 @@ def test_whether_quotes_are_made_is_shown_where_it_is_asked(events: tuple[ev.Eve
 
 
 def test_fences_hold_each_pod_to_its_promise_and_slices_to_what_they_hold() -> None:
-    events = (kata_pod("kata", KATA_IDS, 2), ev.SandboxStarted(sandbox("kata")))
+    events = (pod("kata", KATA_IDS, 2), ev.SandboxStarted(sandbox("kata")))
     others = (("/machine.slice/a", 1), ("/machine.slice/b", 2), ("/system.slice/c.service", 1), ("/kubepods/podx", 1))
     found = row_of(*events, sample(8, *others, kata=3)).fences
     assert found.rows == (
@@ -368,8 +367,8 @@ def test_fences_hold_each_pod_to_its_promise_and_slices_to_what_they_hold() -> N
 )
 def test_more_keys_promised_than_there_are_is_a_finding(kind: KeyKind, remedy: str) -> None:
     grant = ev.GrantsRecalled({IDS: {f"sev-es-key-{number:04d}": 1 for number in range(3)}})
-    assert row_of(grant, kata_pod("kata", KATA_IDS, 13), sample(3), kind=kind).findings == ()
-    (finding,) = row_of(grant, kata_pod("kata", KATA_IDS, 16), sample(3), kind=kind).findings
+    assert row_of(grant, pod("kata", KATA_IDS, 13), sample(3), kind=kind).findings == ()
+    (finding,) = row_of(grant, pod("kata", KATA_IDS, 16), sample(3), kind=kind).findings
     assert finding.startswith(
         "pods were promised 19 keys of sev_es, and there are 16: 16 by NFD's number and 3 otherwise"
     )
@@ -398,7 +397,7 @@ def test_no_more_is_said_to_be_for_sale_than_kubelet_may_give_out(event: ev.Even
 
 
 def test_tdx_has_no_fence_and_is_told_why() -> None:
-    found = row_of(kata_pod("kata", KATA_IDS, 2), sample(2, key="tdx", kata=2), key="tdx").fences
+    found = row_of(pod("kata", KATA_IDS, 2), sample(2, key="tdx", kata=2), key="tdx").fences
     assert (found.rows, found.why) == ((), TDX_LEFT_OUT)
 
 

@@ -14,7 +14,7 @@ from nodeward.core.workload import ContainerSpec
 from nodeward.features.limits.settings import GivenBy, LimitsSettings
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
-from tests.unit.features.build import EPC, Told, creating, pod_spec
+from tests.unit.features.build import EPC, Told, adjusted, creating, pod_spec
 
 NODES = {one: DeviceNode(path, 10, 125 + number) for number, (one, path) in enumerate(SGX_NODES.items())}
 
@@ -40,6 +40,10 @@ def answered(decision: Decision) -> Adjustment | str:
     assert isinstance(decision.answer, Final)
     value = decision.answer.value
     return value.message if isinstance(value, Refusal) else value
+
+
+def devices(decision: Decision) -> tuple[DeviceNode, ...]:
+    return adjusted(decision).devices
 
 
 def test_ids_are_intels_and_are_offered_once_the_device_was_there_and_unhealthy_while_it_is_not() -> None:
@@ -78,12 +82,7 @@ def test_nobody_answers_for_what_is_not_offered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("declared", "nodes"),
-    [
-        ({EPC: 4096}, (ENCLAVE,)),
-        ({EPC: 0}, ()),
-        ({}, ()),
-    ],
+    ("declared", "nodes"), [({EPC: 4096}, (ENCLAVE,)), ({EPC: 0}, ()), ({}, ())], ids=["some", "none", "undeclared"]
 )
 @pytest.mark.parametrize("mode", [Mode.ENFORCE, Mode.OFF])
 def test_by_nri_the_spec_alone_gives_a_device(declared: dict[str, int], nodes: tuple[str, ...], mode: Mode) -> None:
@@ -94,16 +93,10 @@ def test_by_nri_the_spec_alone_gives_a_device(declared: dict[str, int], nodes: t
     assert "an annotation tells of EPC, and the pod's spec is not known yet" in str(
         answered(one(creating("b", "app", annotations=lies)))
     )
-    unknown = answered(one(creating("b", "app")))
-    assert isinstance(unknown, Adjustment)
-    assert unknown.devices == ()
+    assert devices(one(creating("b", "app"))) == ()
     one(ev.PodSeen(pod_spec("a", ContainerSpec("app", declared=declared), ContainerSpec("side"))))
-    found = answered(one(creating("a", "app", annotations=lies)))
-    assert isinstance(found, Adjustment)
-    assert found.devices == tuple(NODES[name] for name in nodes)
-    beside = answered(one(creating("a", "side", annotations=lies)))
-    assert isinstance(beside, Adjustment)
-    assert beside.devices == ()
+    assert devices(one(creating("a", "app", annotations=lies))) == tuple(NODES[name] for name in nodes)
+    assert devices(one(creating("a", "side", annotations=lies))) == ()
 
 
 def test_by_nri_a_pod_whose_spec_is_waited_for_is_not_refused_before() -> None:
@@ -124,4 +117,4 @@ def test_by_nri_a_container_is_refused_while_its_device_is_not_there() -> None:
     one(seen(PROVISION))
     assert "/dev/sgx_enclave, which it needs, is not there" in str(answered(one(creating("a", "app"))))
     one(seen(ENCLAVE))
-    assert isinstance(answered(one(creating("a", "app"))), Adjustment)
+    assert devices(one(creating("a", "app"))) == (NODES[ENCLAVE],)

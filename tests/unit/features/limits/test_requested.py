@@ -252,12 +252,6 @@ def test_whatever_the_own_annotation_holds_the_promise_can_be_recorded(value: ob
     msgspec.json.encode(found)
 
 
-def test_own_annotation_denies_containers_it_does_not_name() -> None:
-    assert promise(None, OWN, "db", RULE).values == {EPC: 0}
-    assert promise(None, {OWN_LIMITS: '{"app":{"sgx_epc":"0"}}'}, "app", RULE).values == {EPC: 0}
-    assert promise(None, {OWN_LIMITS: "{}"}, "app", RULE).values == {}
-
-
 @pytest.mark.parametrize(
     ("mate", "strict", "values", "code"),
     [

@@ -111,15 +111,30 @@ async def test_a_file_that_cannot_be_read_leaves_pods_waiting_and_says_so(data: 
     assert PodUid("u") in read(files, SETTINGS).verdicts
 
 
+class Soon(SystemClock):
+    """Sleeps once, for no time."""
+
+    turns = 0
+
+    async def sleep(self, seconds: float) -> None:
+        self.turns += 1
+        if self.turns > 1:
+            raise asyncio.CancelledError
+
+
+async def one_turn(gates: Gates) -> None:
+    gates._clock = Soon()
+    with pytest.raises(asyncio.CancelledError):
+        await gates.keep()
+
+
 async def test_an_ended_pods_verdict_leaves_the_file() -> None:
     files = folders()
 
     async with life(files) as gates:
         await gates.set_gate(PASS)
         gates._core.tell(PodGone(PodUid("u")))
-        gates._clock = Soon()
-        with pytest.raises(asyncio.CancelledError):
-            await gates.keep()
+        await one_turn(gates)
     assert read(files, SETTINGS) == GateRecalled()
 
 
@@ -139,21 +154,8 @@ async def test_a_verdict_that_was_not_set_is_not_in_the_next_life_either() -> No
     async with life(files) as gates:
         with pytest.raises(SetGateError, match="cannot be written"):
             await gates.set_gate(PASS)
-        gates._clock = Soon()
-        with pytest.raises(asyncio.CancelledError):
-            await gates.keep()
+        await one_turn(gates)
     assert read(files, SETTINGS) == GateRecalled()
-
-
-class Soon(SystemClock):
-    """Sleeps once, for no time."""
-
-    turns = 0
-
-    async def sleep(self, seconds: float) -> None:
-        self.turns += 1
-        if self.turns > 1:
-            raise asyncio.CancelledError
 
 
 REFUSED = {

@@ -291,10 +291,6 @@ STORIES = {
         ],
         "A-new",
     ),
-    "the hook tells of what was found": (
-        [seen(SPEC_U), ev.CgroupsFound((FoundCgroup(PATH, running().id, PodUid("u")),), as_of=0), hooked()],
-        "u-app",
-    ),
     "of the hook's the runtime tells later": ([seen(SPEC_U), hooked(), started("u", "app"), gone(PATH)], "u-app"),
     "a hook that nobody waits for takes nothing along": ([started("u", "app"), asks(), ev.Abandoned(7)], "u-app"),
 }

@@ -52,25 +52,6 @@ def test_the_same_settings_end_with_0_whatever_the_environment_says(
     assert "decides the same everywhere" in done.stdout
 
 
-def test_a_reader_that_has_seen_enough_is_no_fault_of_the_record(files: Path) -> None:
-    """As `nodeward replay RECORD | head` does."""
-    words = [
-        sys.executable,
-        "-m",
-        "nodeward",
-        "replay",
-        str(files / "record"),
-        "--settings",
-        str(files / "strict.yaml"),
-    ]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.close()
-        assert process.stderr is not None
-        assert process.stderr.read() == b""
-    assert process.returncode == -signal.SIGPIPE
-
-
 def test_of_a_record_that_was_cut_no_more_is_said_than_was_read(files: Path) -> None:
     whole = (files / "record").read_bytes()
     (files / "cut").write_bytes(whole[: len(whole) * 2 // 3])

@@ -10,8 +10,7 @@ import socket
 import subprocess
 import sys
 import termios
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from nodeward.cli import main
 from nodeward_sim.verb import command
-from tests.patience import scaled
+from tests.patience import scaled, until
 
 NODEWARD = Path(sys.executable).parent / "nodeward"
 DEADLINE_S = scaled(60.0)
@@ -117,7 +116,7 @@ def test_sigterm_ends_it_with_a_summary_and_leaves_neither_daemon_nor_folder(fol
 def test_the_daemon_ends_when_the_simulation_is_killed(folder: Path) -> None:
     process = started(folder, "quiet-day")
     child = daemon_of(process.pid)
-    until(lambda: list((folder / "t").glob("*/run/nodeward.sock")), "the daemon listens")
+    until(lambda: any((folder / "t").glob("*/run/nodeward.sock")), "the daemon listens")
     process.kill()
     process.communicate(timeout=DEADLINE_S)
 
@@ -166,7 +165,7 @@ def test_status_says_that_a_vm_was_killed_when_and_by_which_limit(folder: Path) 
         assert process.stdout is not None
         words = process.stdout.readline().partition(": ")[2].split()
         said = re.compile(r"killed .* \S+Z.*: the limit of its pod is \d+Mi")
-        until(lambda: said.search(headline(words[3])), "status says so")
+        until(lambda: bool(said.search(headline(words[3]))), "status says so")
     finally:
         process.terminate()
         process.communicate(timeout=DEADLINE_S)
@@ -253,7 +252,7 @@ def started(folder: Path, name: str) -> subprocess.Popen[str]:
 
 def daemon_of(pid: int) -> int:
     children = Path(f"/proc/{pid}/task/{pid}/children")
-    until(lambda: children.read_text().split(), "the daemon's process")
+    until(lambda: bool(children.read_text().split()), "the daemon's process")
     return int(children.read_text().split()[0])
 
 
@@ -263,10 +262,3 @@ def alive(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state not in ("Z", "X")
-
-
-def until(true: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while not true():
-        assert time.monotonic() < end, f"not within {DEADLINE_S} s: {what}"
-        time.sleep(0.02)

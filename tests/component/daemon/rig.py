@@ -58,7 +58,7 @@ class Trouble:
 class _OneAtATime:
     """Calls of many threads, on the kernel double; on the disk, where there is one, for what is below STATE."""
 
-    def __init__(self, kernel: SimKernel, disk: HostFiles | None, lock: threading.Lock) -> None:
+    def __init__(self, kernel: SimKernel, disk: HostFiles | None, lock: threading.RLock) -> None:
         self._kernel, self._disk, self._lock = kernel, disk, lock
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -72,7 +72,7 @@ class _OneAtATime:
 
 class TroubledFiles(FaultyFiles):
     def __init__(self, kernel: SimKernel, disk: HostFiles | None = None) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         super().__init__(cast(HostFiles, _OneAtATime(kernel, disk, self.lock)))
         self._refused = threading.Event()
         kernel.on_refusal = self._refused.set
@@ -157,13 +157,11 @@ class Rig:
     async def pod(self, uid: str) -> str:
         """Starts one of PODS with its one container; its path below the cgroup root."""
         if not self.runtime_hands_down:
-            with self.files.lock:
-                self.kernel.make_cgroup(f"{ROOT}/kubepods/pod{uid}")
+            self.kernel.make_cgroup(f"{ROOT}/kubepods/pod{uid}")
         sandbox = await self.runtime.run_pod(SimPod(uid, f"pod-{uid}"))
         container = await self.runtime.create_container(sandbox, SimContainer("app"))
         if not self.runtime_hands_down:
-            with self.files.lock:
-                self.kernel.make_cgroup(f"{ROOT}/kubepods/pod{uid}/{container}")
+            self.kernel.make_cgroup(f"{ROOT}/kubepods/pod{uid}/{container}")
         await self.runtime.start(container)
         self.made[uid] = (sandbox, container)
         return f"/kubepods/pod{uid}"
@@ -171,7 +169,7 @@ class Rig:
     def limit(self, path: str) -> str:
         return self.kernel.read(f"{ROOT}{path}/misc.max", 999).decode().strip()
 
-    async def ask(self, what: str = "/v1/status") -> dict[str, object]:
+    async def ask(self, what: str = "/v1/status") -> dict[str, Any]:
         """What the operators' socket answers; empty while it does not."""
         try:
             async with asyncio.timeout(2.0):
@@ -184,41 +182,43 @@ class Rig:
                 writer.close()
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             return {}
-        found: dict[str, object] = json.loads(body) if b" 200 " in head.splitlines()[0] else {}
+        found: dict[str, Any] = json.loads(body) if b" 200 " in head.splitlines()[0] else {}
         return found
 
     async def health(self) -> dict[str, int]:
-        found = (await self.ask()).get("health")
-        return {str(name): int(str(value)) for name, value in found.items()} if isinstance(found, dict) else {}
+        found: dict[str, int] = (await self.ask()).get("health", {})
+        return found
 
-    async def row(self, cgroup: str) -> dict[str, object]:
-        rows = (await self.ask()).get("rows")
-        return next((row for row in rows if row["cgroup"] == cgroup), {}) if isinstance(rows, list) else {}
+    async def row(self, cgroup: str) -> dict[str, Any]:
+        return _row(await self.ask(), cgroup=cgroup)
 
-    async def until_source(self, name: str, ready: bool, detail: str = "") -> dict[str, object]:
+    async def until(self, so: Callable[[dict[str, Any]], object], what: str = "/v1/status") -> dict[str, Any]:
+        """What the operators' socket answers, once it is so."""
         async with asyncio.timeout(WITHIN_S):
-            while True:
-                rows = (await self.ask()).get("components")
-                for row in rows if isinstance(rows, list) else ():
-                    if row["name"] == name and row["ready"] is ready and detail in ("", row["detail"]):
-                        found: dict[str, object] = row
-                        return found
+            while not so(found := await self.ask(what)):
                 await asyncio.sleep(0.02)
+        return found
+
+    async def until_ready(self) -> None:
+        await self.until(lambda view: view.get("ready"))
+
+    async def until_source(self, name: str, ready: bool, detail: str = "") -> dict[str, Any]:
+        wanted = {"name": name, "ready": ready, **({"detail": detail} if detail else {})}
+        return _row(await self.until(lambda view: _row(view, "components", **wanted)), "components", **wanted)
 
     async def until_health(self, name: str, value: int) -> None:
-        async with asyncio.timeout(WITHIN_S):
-            while (await self.health()).get(name) != value:
-                await asyncio.sleep(0.02)
+        await self.until(lambda view: view.get("health", {}).get(name) == value)
 
     async def until_state(self, cgroup: str, state: str) -> None:
-        async with asyncio.timeout(WITHIN_S):
-            while (await self.row(cgroup)).get("state") != state:
-                await asyncio.sleep(0.02)
+        await self.until(lambda view: _row(view, cgroup=cgroup, state=state))
 
     async def until_error(self, cgroup: str, text: str) -> None:
-        async with asyncio.timeout(WITHIN_S):
-            while text not in str((await self.row(cgroup)).get("last_error")):
-                await asyncio.sleep(0.02)
+        await self.until(lambda view: text in str(_row(view, cgroup=cgroup).get("last_error")))
+
+
+def _row(view: Mapping[str, Any], of: str = "rows", **wanted: object) -> dict[str, Any]:
+    """The first row of a table that has these values; empty where none has."""
+    return next((row for row in view.get(of, ()) if row.items() >= wanted.items()), {})
 
 
 def changed(**sections: Any) -> Callable[[Settings], Settings]:
@@ -279,7 +279,8 @@ async def rig(
     runtime = SimRuntime(folder / "nri.sock", files if runtime_hands_down else None)
     await runtime.serve()
     source = SettingsSource(lambda: found.settings, "the test")
-    found = Rig(folder, kernel, files, runtime, settings, runtime_hands_down, clock or SystemClock(), source)
+    locked = cast(SimKernel, _OneAtATime(kernel, None, files.lock))
+    found = Rig(folder, locked, files, runtime, settings, runtime_hands_down, clock or SystemClock(), source)
     found.remember(*(pods or known))
     try:
         await found.start()

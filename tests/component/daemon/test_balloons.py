@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.contracts import resmgr_config_pb2 as pb
 from nodeward.core.cpuset import parse
 from nodeward.features.cpus.effects import watch
 from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType, Expression, Within
@@ -24,11 +23,8 @@ from nodeward_sim.doubles.processes import Processes
 from nodeward_sim.doubles.runtime import SimContainer, SimCpu, SimPod
 from nodeward_sim.doubles.runtime_plugins import RuntimeRefusalError
 from tests.component.daemon.rig import ROOT, STATE, WITHIN_S, Rig, Trouble, changed, rig, until
-from tests.component.relay.rig import WAIT_S, client_of
 from tests.patience import scaled
-from tests.peers.daemon import NODEWARD, Daemon, daemon
-from tests.peers.daemon import until as until_so
-from tests.peers.nriside import member
+from tests.peers.daemon import NODEWARD
 
 CPU0 = Amount(AmountKind.CPUSET, 1)
 TYPES = (
@@ -119,52 +115,6 @@ async def test_a_label_that_newer_settings_name_is_asked_of_pods_that_run(tmp_pa
         assert cpus(node, await runs(node, "c", "web", 1000, tier="db")) == cpus(node, db)
 
 
-def shared(settings: Settings) -> Settings:
-    return by_balloons(settings, (BalloonType("near", ("web",), share_idle_cpus_in_same=Within.NUMA),))
-
-
-async def test_containers_that_share_idle_cpus_have_the_same_after_a_restart_whoever_widened_a_set(
-    tmp_path: Path,
-) -> None:
-    async with on(tmp_path, shared) as node:
-        ones = [await runs(node, uid, "web", milli) for uid, milli in (("a", 1500), ("b", 2000), ("c", 100))]
-        assert [cpus(node, one) for one in ones] == ["1-7"] * 3
-        await node.stop()
-        node.kernel.write(f"{ROOT}{ones[1]}/cpuset.cpus", b"0-7")
-        await node.start()
-        await until(lambda: cpus(node, ones[1]) == "1-7", "the set that somebody widened is put right")
-        assert [cpus(node, one) for one in ones] == ["1-7"] * 3
-
-
-DAMAGED: dict[str, Callable[[bytes], bytes]] = {
-    "torn": lambda data: data[:40] + b"\0" + data[40:],
-    "of the version before": lambda data: data.replace(b'"version":1', b'"version":0'),
-    "of CPUs that the machine lacks": lambda data: data.replace(b'"own":', b'"own":9'),
-    "empty": lambda _: b"",
-}
-
-
-async def test_where_the_record_is_void_the_runtimes_own_counts(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """And not the kernel's set, which somebody has widened."""
-    async with on(tmp_path, changed(policy=PolicySettings("static", reserved=CPU0))) as node:
-        first = await exclusive(node, "a", 2)
-        alone = await exclusive(node, "b", 2)
-        held = cpus(node, alone)
-        await node.runtime.stop_pod(node.made["a"][0])
-        assert first != alone
-        for what, damage in DAMAGED.items():
-            await node.stop()
-            path = f"{node.settings.run_dir}/cpus.journal"
-            node.files.replace(path, damage(node.files.read(path, 1 << 20)))
-            node.kernel.write(f"{ROOT}{alone}/cpuset.cpus", b"0-7")
-            caplog.clear()
-            await node.start()
-            await until(lambda: cpus(node, alone) == held, f"it is on its own CPUs again, after one {what}")
-            assert ("cpus-record-void" in caplog.text) is (what != "empty"), what
-
-
 @pytest.mark.parametrize("by", ["settings", "topology"])
 async def test_a_policy_that_begins_at_run_time_lets_no_exclusive_program_begin_beside_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
@@ -218,8 +168,46 @@ async def test_a_cpuset_controller_that_is_taken_away_comes_back_and_meanwhile_h
         await until(lambda: cpus(node, alone) == held, "controller and set are back")
         await may_start_at_last(node)
         view = (await node.ask())["cpus"]
-        assert isinstance(view, dict)
         assert view["drifts"] == 1
+
+
+async def test_a_name_that_a_runtime_gives_draws_nothing_on_a_terminal(tmp_path: Path) -> None:
+    """A client of the runtime that is not kubelet may name a pod in any way."""
+    async with on(tmp_path, by_balloons) as node:
+        pod = SimPod("x", "web\x1b[31m\nAll is well", "a\tb", cgroup_parent="/kubepods/burstable/podx")
+        await node.runtime.create_container(await node.runtime.run_pod(pod), SimContainer("app\r"))
+        told = json.dumps(await node.ask(), ensure_ascii=False)
+        assert "web\\\\u001b[31m\\\\u000aAll is well" in told
+        assert told.isprintable()
+
+
+DAMAGED: dict[str, Callable[[bytes], bytes]] = {
+    "torn": lambda data: data[:40] + b"\0" + data[40:],
+    "of the version before": lambda data: data.replace(b'"version":1', b'"version":0'),
+    "of CPUs that the machine lacks": lambda data: data.replace(b'"own":', b'"own":9'),
+    "empty": lambda _: b"",
+}
+
+
+async def test_where_the_record_is_void_the_runtimes_own_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And not the kernel's set, which somebody has widened."""
+    async with on(tmp_path, changed(policy=PolicySettings("static", reserved=CPU0))) as node:
+        first = await exclusive(node, "a", 2)
+        alone = await exclusive(node, "b", 2)
+        held = cpus(node, alone)
+        await node.runtime.stop_pod(node.made["a"][0])
+        assert first != alone
+        for what, damage in DAMAGED.items():
+            await node.stop()
+            path = f"{node.settings.run_dir}/cpus.journal"
+            node.files.replace(path, damage(node.files.read(path, 1 << 20)))
+            node.kernel.write(f"{ROOT}{alone}/cpuset.cpus", b"0-7")
+            caplog.clear()
+            await node.start()
+            await until(lambda: cpus(node, alone) == held, f"it is on its own CPUs again, after one {what}")
+            assert ("cpus-record-void" in caplog.text) is (what != "empty"), what
 
 
 async def test_while_a_cgroup_cannot_be_read_no_exclusive_program_begins_beside_it(
@@ -243,16 +231,6 @@ async def test_while_a_cgroup_cannot_be_read_no_exclusive_program_begins_beside_
         await may_start_at_last(node)
 
 
-async def test_a_name_that_a_runtime_gives_draws_nothing_on_a_terminal(tmp_path: Path) -> None:
-    """A client of the runtime that is not kubelet may name a pod in any way."""
-    async with on(tmp_path, by_balloons) as node:
-        pod = SimPod("x", "web\x1b[31m\nAll is well", "a\tb", cgroup_parent="/kubepods/burstable/podx")
-        await node.runtime.create_container(await node.runtime.run_pod(pod), SimContainer("app\r"))
-        told = json.dumps(await node.ask(), ensure_ascii=False)
-        assert "web\\\\u001b[31m\\\\u000aAll is well" in told
-        assert told.isprintable()
-
-
 async def test_nodeward_cpus_shows_what_is_in_use_on_a_node_beside_what_is_promised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,17 +252,18 @@ async def test_nodeward_cpus_shows_what_is_in_use_on_a_node_beside_what_is_promi
         cgroup = await exclusive(node, "a", 2)
         (row,) = await memory()
         assert row.endswith("promised, 1 container(s); in use: not known")
-        with node.files.lock:
-            for above in ("", "/kubepods", "/kubepods/poda"):
-                node.kernel.write(f"{ROOT}{above}/cgroup.subtree_control", b"+memory")
-            processes = Processes(node.kernel)
-            processes.take(processes.start(cgroup, ("app",)), 300 << 20)
+        for above in ("", "/kubepods", "/kubepods/poda"):
+            node.kernel.write(f"{ROOT}{above}/cgroup.subtree_control", b"+memory")
+        processes = Processes(node.kernel)
+        processes.take(processes.start(cgroup, ("app",)), 300 << 20)
         await until_shown("; 300Mi in use by 1 container(s)")
         node.files.trouble(Trouble(("read",), "memory.numa_stat", errno.EIO))
         await until_shown("; in use: not known")
 
 
 RECORD = f"{STATE}/node.record"
+
+
 OBJECT = """apiVersion: config.nri/v1alpha1
 kind: BalloonsPolicy
 metadata: {{name: default}}
@@ -325,35 +304,3 @@ async def test_a_plan_names_who_moves_and_changes_nothing(tmp_path: Path) -> Non
         assert code == 1
         assert "batch/a/app: " in told.partition("would have other CPUs")[2]
         await node.start()
-
-
-def push(path: Path, policy: str) -> str:
-    request = pb.SetConfigRequest(node_name="n", config={"policy": policy}).SerializeToString()
-    with client_of(path) as channel:
-        answer = channel.unary_unary("/v1.Config/SetConfig")(request, timeout=WAIT_S, wait_for_ready=True)
-    return pb.SetConfigReply.FromString(answer).error
-
-
-def policy(node: Daemon) -> object:
-    return member(node.shown(), "cpus", "policy")
-
-
-def test_a_daemon_takes_a_policy_refuses_what_does_not_fit_and_keeps_the_last_good_one(tmp_path: Path) -> None:
-    path = tmp_path / "config.sock"
-    more = f"agent: {{config_socket: {path}}}", "policy: {active: static-plus, reserved: 1}"
-    with daemon(tmp_path / "nri.sock", tmp_path, *more) as node:
-        until_so(path.is_socket, "config socket")
-        assert policy(node) == "static-plus"
-        assert push(path, "Active: static\nReservedResources: {CPU: 1}\n") == ""
-        assert policy(node) == "static"
-        assert "1000" in push(path, "Active: static\nReservedResources: {CPU: 'cpuset:1000'}\n")
-        assert "did you mean policy.Active?" in push(path, "Activ: static\n")
-        assert policy(node) == "static"
-        assert node.process is not None
-        node.process.kill()
-        node.process.wait(WAIT_S)
-        node.start()
-        until_so(lambda: policy(node) is not None, "the next life")
-        assert policy(node) == "static"
-        assert push(path, "") == ""
-        assert policy(node) == "none", "the section of the file is replaced, not merged"

@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,24 +17,18 @@ from pathlib import Path
 import pytest
 
 from nodeward.core.modes import Mode
-from nodeward.features.settings import CgroupsSection, HookSection, KubeSection, RecordSection, Settings
+from nodeward.features.settings import CgroupsSection, HookSection, RecordSection
 from nodeward.host import undo
 from nodeward.host.state_file import OneWriter
-from nodeward.neighbours.kubernetes import events
-from nodeward.neighbours.sockets.kube_http import Waits
 from nodeward.programs.node import assemble
 from nodeward.settings import last_good, reload
-from nodeward_sim.doubles.apiserver import ApiServer
-from nodeward_sim.doubles.kube_refusals import Json
 from nodeward_sim.doubles.runtime import SimPod, SimRuntime
 from tests.component.daemon.rig import (
     EPC,
     LOST,
-    PODS,
     ROOT,
     STATE,
     WITHIN_S,
-    Rig,
     Trouble,
     TroubledFiles,
     changed,
@@ -43,7 +37,6 @@ from tests.component.daemon.rig import (
 )
 from tests.component.daemon.test_keys import VM, counting, until_keys
 from tests.component.daemon.test_service import service
-from tests.patience import scaled
 
 
 @pytest.fixture(autouse=True)
@@ -129,10 +122,9 @@ async def test_keys_are_counted_though_the_lane_of_the_limits_can_do_nothing(tmp
         await node.until_health("lane_cgroup_hung", 1)
         await node.pod("b")
         await node.until_health("lane_cgroup_hung", 2)
-        with node.files.lock:
-            node.kernel.make_cgroup(f"{ROOT}{VM}")
-            node.kernel.write(f"{ROOT}/machine.slice/cgroup.subtree_control", b"+misc")
-            node.kernel.charge(f"{ROOT}{VM}", EPC, 7)
+        node.kernel.make_cgroup(f"{ROOT}{VM}")
+        node.kernel.write(f"{ROOT}/machine.slice/cgroup.subtree_control", b"+misc")
+        node.kernel.charge(f"{ROOT}{VM}", EPC, 7)
         await until_keys(node, "outside 7")
         health = await node.health()
         assert (health["lane_cgroup_hung"], health["lane_keys_hung"]) == (2, 0)
@@ -157,8 +149,7 @@ async def test_a_disk_that_hangs_at_the_undo_list_holds_up_no_limit(
 
         hang.end()
         await node.until_health("not_restorable", 0)
-        with node.files.lock:
-            listed = [change.target for change in undo.read(node.kernel, STATE)]
+        listed = [change.target for change in undo.read(node.kernel, STATE)]
         assert sorted(listed) == ["limits:/kubepods", "subtree:/", "subtree:/kubepods"]
 
 
@@ -190,8 +181,7 @@ async def test_a_write_that_comes_back_late_replaces_no_newer_settings(
     async with rig(tmp_path, change=changed(hook=HookSection(True, STATE)), troubles=(hang,)) as node:
         await until(lambda: hang.met == 1, "the first write hangs")
         node.change_limits(replace(node.settings.limits, mode=Mode.OBSERVE))
-        while (await node.health())["lane_disk_hung"] != 1:
-            await asyncio.sleep(0.02)
+        await node.until_health("lane_disk_hung", 1)
         await until(lambda: bool(refused), "the newer settings are to be written")
         go.set()
 
@@ -224,8 +214,7 @@ async def test_a_disk_that_hangs_at_the_start_holds_up_neither_start_nor_end(
 
     async with rig(tmp_path, runtime_hands_down=False, change=recorded, troubles=(hang,)) as node:
         await node.until_health("state_unread", 1)
-        while (await node.ask()).get("ready") is not True:
-            await asyncio.sleep(0.02)
+        await node.until_ready()
         assert f"state=unread folder={STATE}" in caplog.text
         assert hang.met >= 1
         await node.pod("a")  # the runtime is answered
@@ -262,8 +251,7 @@ async def test_a_cgroup_tree_that_hangs_at_the_start_is_said_and_is_used_once_it
 
         hang.end()
         await node.until_state(pod, "enforced")
-        while (await node.ask()).get("ready") is not True:
-            await asyncio.sleep(0.02)
+        await node.until_ready()
 
 
 async def test_no_file_of_the_host_is_touched_on_the_loops_thread(
@@ -355,17 +343,6 @@ async def test_a_cgroup_tree_that_cannot_be_written_is_said_and_pods_start_all_t
         assert (await node.row(path))["last_error"] == ""
 
 
-async def test_one_limit_that_cannot_be_written_is_drift_with_its_error_and_others_are_enforced(tmp_path: Path) -> None:
-    async with rig(tmp_path) as node:
-        sealed = node.files.trouble(Trouble(("write",), "/podbad/misc.max", errno.EROFS))
-        bad, good = await node.pod("bad"), await node.pod("good")
-        await node.until_state(good, "enforced")
-        await node.until_state(bad, "drift")
-        await node.until_error(bad, "Read-only file system")
-        sealed.end()
-        await node.until_state(bad, "enforced")
-
-
 async def test_a_state_folder_that_cannot_be_written_stops_no_limit_and_is_made_up_for_though_nothing_happens(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -381,8 +358,7 @@ async def test_a_state_folder_that_cannot_be_written_stops_no_limit_and_is_made_
 
         full.end()
         await node.until_health("not_restorable", 0)
-        with node.files.lock:
-            listed = [change.target for change in undo.read(node.kernel, STATE)]
+        listed = [change.target for change in undo.read(node.kernel, STATE)]
         assert listed == ["subtree:/", "subtree:/kubepods", "limits:/kubepods"]
         await until(lambda: last_good.read(node.files, STATE, {}) == node.settings, "the settings are kept")
 
@@ -417,9 +393,8 @@ async def test_a_container_that_the_runtime_has_lost_gets_its_limit(tmp_path: Pa
     pod, lost, pause = "/kubepods/podc", f"/kubepods/podc/{LOST}", f"/kubepods/podc/{'e' * 64}"
 
     async with rig(tmp_path) as node:
-        with node.files.lock:
-            for path in (lost, pause):
-                node.kernel.make_cgroup(ROOT + path)
+        for path in (lost, pause):
+            node.kernel.make_cgroup(ROOT + path)
 
         await node.until_state(lost, "enforced")
         assert (node.limit(lost), node.limit(pod)) == (f"{EPC} 4096", f"{EPC} 4096")
@@ -429,12 +404,10 @@ async def test_a_container_that_the_runtime_has_lost_gets_its_limit(tmp_path: Pa
         await node.until_state(pause, "unmanaged")
         assert node.limit(pause) == f"{EPC} max"
 
-        with node.files.lock:
-            for path in (lost, pause, pod):
-                node.kernel.remove_cgroup(ROOT + path)
+        for path in (lost, pause, pod):
+            node.kernel.remove_cgroup(ROOT + path)
 
-        while await node.row(pod) or await node.row(lost):
-            await asyncio.sleep(0.02)
+        await node.until(lambda view: view.get("rows") == [])
 
 
 async def test_a_refusal_is_shown_before_the_next_pass(tmp_path: Path) -> None:
@@ -451,63 +424,6 @@ async def test_a_refusal_is_shown_before_the_next_pass(tmp_path: Path) -> None:
             return resources[0]["refusals"] if isinstance(resources, list) and resources else None
 
         while not (await shown(pod) and await shown(container)):  # a cgroup is watched soon after it is known
-            with node.files.lock, contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):
                 node.kernel.charge(ROOT + container, EPC, 4097)
             await asyncio.sleep(0.05)
-
-
-def a_pod(uid: str) -> Json:
-    container = {"name": "app", "resources": {"limits": {"sgx.intel.com/epc": "4096"}}}
-    return {
-        "metadata": {"name": f"pod-{uid}", "namespace": "default", "uid": uid},
-        "spec": {"nodeName": "n1", "containers": [container]},
-    }
-
-
-def with_api(url: str) -> Callable[[Settings], Settings]:
-    return lambda settings: replace(settings, kube=KubeSection(url=url), node_name="n1")
-
-
-async def refused(node: Rig, uid: str) -> None:
-    home = await node.pod(uid)
-    path = f"{home}/{node.made[uid][1]}"
-    await node.until_state(path, "enforced")
-    with node.files.lock, contextlib.suppress(OSError):
-        node.kernel.charge(f"{ROOT}{path}", EPC, 5000)
-
-
-async def until_counted(node: Rig, name: str, least: int) -> None:
-    async with asyncio.timeout(WITHIN_S):
-        while (await node.health()).get(name, 0) < least:
-            await asyncio.sleep(0.02)
-
-
-async def test_enforcing_goes_on_where_events_are_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "WAITS", Waits(scaled(0.5), scaled(0.5), scaled(0.5)))
-
-    async def story(server: ApiServer, node: Rig) -> None:
-        for failed, (status, uid) in enumerate({0: "a", 403: "good", 503: "bad"}.items(), 1):
-            server.faults.events_refuse, server.faults.events_hang = status, not status
-            await refused(node, uid)
-            await until_counted(node, "kube_events_failed", failed)
-        server.faults.events_refuse, server.faults.events_hang = 0, False
-        await refused(node, "b")
-        await until_counted(node, "kube_events_sent", 1)
-        told = [one for one in server.events.values() if one["reason"] == "ChargeRefused"]
-        assert [dict(one)["regarding"] for one in told] == [
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "namespace": "default",
-                "name": "pod-b",
-                "uid": "b",
-                "fieldPath": "spec.containers{app}",
-            }
-        ]
-        assert (await node.ask())["ready"] is True
-
-    async with ApiServer() as server:
-        for uid in PODS:
-            server.add_pod(a_pod(uid))
-        async with rig(tmp_path, change=with_api(server.url)) as node:
-            await story(server, node)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nodeward.core.modes import OnError
-from nodeward.features.limits.settings import LimitsSettings, UnknownPod, Unsupported
+from nodeward.features.limits.settings import LimitsSettings, Unsupported
 from nodeward.features.settings import HookSection, Settings
 from nodeward.host.hostfs import ensure_folder
 from nodeward.neighbours.hook import line as hook_line
@@ -39,8 +39,7 @@ async def hooked(folder: Path, limits: LimitsSettings | None = None, *, nri: boo
         )
 
     async with rig(folder, change=change, runtime_hands_down=nri) as node:
-        with node.files.lock:
-            ensure_folder(node.kernel, str(folder / "hook"))
+        ensure_folder(node.kernel, str(folder / "hook"))
         await until(lambda: (folder / "hook/hook.sock").exists(), "the hook's socket")
         yield node
 
@@ -62,16 +61,15 @@ def start(
         **(annotations or {}),
     }
     config = {"ociVersion": "1.0.2", "linux": {"cgroupsPath": path}, "annotations": notes}
-    with node.files.lock:
-        kernel = node.kernel
-        kernel.make_cgroup(ROOT + path)
-        for folder in ("", "/kubepods", f"/kubepods/pod{uid}"):
-            kernel.write(f"{ROOT}{folder}/cgroup.subtree_control", b"+misc")
-        for folder in ("/proc", f"/proc/{PID}", bundle):
-            with contextlib.suppress(FileExistsError):
-                kernel.mkdir(folder)
-        kernel.replace(f"/proc/{PID}/cgroup", f"0::{path}\n".encode())
-        kernel.replace(f"{bundle}/config.json", json.dumps(config).encode())
+    kernel = node.kernel
+    kernel.make_cgroup(ROOT + path)
+    for folder in ("", "/kubepods", f"/kubepods/pod{uid}"):
+        kernel.write(f"{ROOT}{folder}/cgroup.subtree_control", b"+misc")
+    for folder in ("/proc", f"/proc/{PID}", bundle):
+        with contextlib.suppress(FileExistsError):
+            kernel.mkdir(folder)
+    kernel.replace(f"/proc/{PID}/cgroup", f"0::{path}\n".encode())
+    kernel.replace(f"{bundle}/config.json", json.dumps(config).encode())
     return json.dumps({"id": container_id, "pid": PID, "bundle": bundle}).encode()
 
 
@@ -91,22 +89,15 @@ async def test_a_container_has_its_limit_before_it_runs_and_the_daemon_knows_it_
         assert (row["namespace"], row["pod"], row["container"], row["id"]) == ("default", "pod-a", "app", ID)
         assert node.limit("/kubepods/poda") == f"{EPC} 4096", "the pod's budget"
         assert await node.row(f"/kubepods/poda/{SANDBOX}") == {}, "what holds the sandbox is nobody's"
-        with node.files.lock:
-            node.kernel.rmdir(ROOT + path)
+        node.kernel.rmdir(ROOT + path)
         await until_rows(node, ["/kubepods/poda"])
-        with node.files.lock:
-            node.kernel.rmdir(f"{ROOT}/kubepods/poda/{SANDBOX}")
-            node.kernel.rmdir(f"{ROOT}/kubepods/poda")
+        node.kernel.rmdir(f"{ROOT}/kubepods/poda/{SANDBOX}")
+        node.kernel.rmdir(f"{ROOT}/kubepods/poda")
         await until_rows(node, [])
 
 
 async def until_rows(node: Rig, cgroups: list[str]) -> None:
-    async with asyncio.timeout(WITHIN_S):
-        while True:
-            rows = (await node.ask()).get("rows")
-            if isinstance(rows, list) and [row["cgroup"] for row in rows] == cgroups:
-                return
-            await asyncio.sleep(0.05)
+    await node.until(lambda view: "rows" in view and [row["cgroup"] for row in view["rows"]] == cgroups)
 
 
 async def test_a_refusal_of_the_engine_is_the_runtimes_error(tmp_path: Path) -> None:
@@ -116,15 +107,6 @@ async def test_a_refusal_of_the_engine_is_the_runtimes_error(tmp_path: Path) -> 
 
         assert outcome.code == 1
         assert "default/pod-unknown, container app: declares 1 of tdx, which this kernel cannot limit" in outcome.said
-
-
-async def test_an_annotation_that_cannot_be_read_is_the_refusal_of_an_unknown_pod(tmp_path: Path) -> None:
-    async with hooked(tmp_path, LimitsSettings(unknown_pod=UnknownPod.REFUSE)) as node:
-        for value in ("4096\x00", "1" * (1 << 20)):
-            outcome = await hook(node, start(node, "unknown", annotations={"nodeward.io/limits": value}))
-            assert outcome.code == 1
-            assert "default/pod-unknown, container app: annotation nodeward.io/limits: is" in outcome.said
-            assert "limits.unknown_pod is refuse" in outcome.said
 
 
 async def test_on_error_comes_with_the_answer(tmp_path: Path) -> None:
@@ -146,7 +128,7 @@ async def test_what_is_left_for_the_hook_holds_without_the_daemon(tmp_path: Path
         state = start(node, "a")
 
         def is_there() -> bool:
-            with node.files.lock, contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError):
                 return bool(node.kernel.read(left, 99_999))
             return False
 

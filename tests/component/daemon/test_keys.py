@@ -52,7 +52,7 @@ counting = changed(keys=KeysSettings(Mode.OBSERVE, {EPC: KeyKind(), "tdx": KeyKi
 
 
 def recorded(node: Rig) -> str:
-    with node.files.lock, contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError):
         return node.kernel.read(RECORD, 1 << 24).decode()
     return ""
 
@@ -88,8 +88,7 @@ async def test_without_an_api_server_kubelet_itself_tells_what_pods_ask_for(tmp_
     await views.start()
     views.put(kata)
     async with rig(tmp_path, change=changed(keys=keys)) as node:
-        with node.files.lock:
-            node.kernel.set_capacity("tdx", 4)
+        node.kernel.set_capacity("tdx", 4)
         assert "shop/kata: promised 1" in await until_keys(node, "3 of 4 free")
     await views.stop()
 
@@ -98,11 +97,10 @@ async def test_a_foreign_machine_is_seen_and_named_beside_the_pods_and_goes_agai
     async with rig(tmp_path, change=counting) as node:
         path = await node.pod("a")
         await node.until_state(path, "enforced")
-        with node.files.lock:
-            node.kernel.make_cgroup(f"{ROOT}{VM}")
-            node.kernel.write(f"{ROOT}/machine.slice/cgroup.subtree_control", b"+misc")
-            node.kernel.charge(f"{ROOT}{path}/{node.made['a'][1]}", EPC, 1000)
-            node.kernel.charge(f"{ROOT}{VM}", EPC, 7)
+        node.kernel.make_cgroup(f"{ROOT}{VM}")
+        node.kernel.write(f"{ROOT}/machine.slice/cgroup.subtree_control", b"+misc")
+        node.kernel.charge(f"{ROOT}{path}/{node.made['a'][1]}", EPC, 1000)
+        node.kernel.charge(f"{ROOT}{VM}", EPC, 7)
 
         said = await until_keys(node, "outside 7")
 
@@ -111,23 +109,9 @@ async def test_a_foreign_machine_is_seen_and_named_beside_the_pods_and_goes_agai
         assert f"{(1 << 30) - 5 * 4096 - 7} of {1 << 30} free (pods {5 * 4096}" in said
         assert "tdx (devices.kubevirt.io/tdx): this kernel has no such keys" in said
 
-        with node.files.lock:
-            node.kernel.uncharge(f"{ROOT}{VM}", EPC, 7)
+        node.kernel.uncharge(f"{ROOT}{VM}", EPC, 7)
         assert VM not in await until_keys(node, "outside 0")
         assert '"key":"tdx"' in await keys(node, "-o", "json")
-
-
-async def test_how_many_keys_there_are_is_followed_while_the_daemon_runs(tmp_path: Path) -> None:
-    of_amd = KeysSettings(Mode.OBSERVE, {"sev_es": KeyKind((TDX,))})
-    async with rig(tmp_path, change=changed(keys=of_amd)) as node:
-        await until_keys(node, "this kernel has no such keys")
-        for amount in (509, 99):
-            with node.files.lock:
-                node.kernel.set_capacity("sev_es", amount)
-            await until_keys(node, f"{amount} of {amount} free")
-        with node.files.lock:
-            node.kernel.set_capacity("sev_es", 0)
-        await until_keys(node, "this kernel has no such keys")
 
 
 async def test_a_machine_counts_once_though_nothing_but_cgroups_tells_of_pods(tmp_path: Path) -> None:
@@ -138,15 +122,13 @@ async def test_a_machine_counts_once_though_nothing_but_cgroups_tells_of_pods(tm
     async with rig(tmp_path, change=alone) as node:
         path = await node.pod("a")
         cgroup = f"{ROOT}{path}/{node.made['a'][1]}"
-        with node.files.lock:
-            node.kernel.charge(cgroup, EPC, 4096)
+        node.kernel.charge(cgroup, EPC, 4096)
 
         said = await until_keys(node, "default/pod-a: promised 4096, holds 4096")
         assert f"{(1 << 30) - 5 * 4096} of {1 << 30} free" in said
         assert "outside 0" in said
 
-        with node.files.lock:
-            node.kernel.uncharge(cgroup, EPC, 4096)
+        node.kernel.uncharge(cgroup, EPC, 4096)
         await node.runtime.remove_pod(node.made["a"][0])
         await until(lambda: f'"gone":["{path}"' in recorded(node), "its end is told")
         passes = recorded(node).count('"Sampled"')
@@ -160,35 +142,26 @@ async def test_an_id_that_kubelet_gave_to_two_pods_is_told_while_it_stands(tmp_p
         return checkpoints.file(pods, {TDX: ["tdx0", "tdx1"]})
 
     async with rig(tmp_path, change=counting) as node:
-        with node.files.lock:
-            node.kernel.mkdir(KUBELET)
-            node.kernel.mkdir(f"{KUBELET}/device-plugins")
-            node.kernel.replace(CHECKPOINT, said("tdx0", "tdx0"))
+        node.kernel.mkdir(KUBELET)
+        node.kernel.mkdir(f"{KUBELET}/device-plugins")
+        node.kernel.replace(CHECKPOINT, said("tdx0", "tdx0"))
         shown = await until_keys(node, "kubelet gave tdx0")
         assert f"finding: kubelet gave tdx0 of {TDX} to default/pod-a and default/pod-b" in shown
         assert f"{TDX}: 2 healthy ids registered with kubelet: tdx0 to tdx1" in shown
         assert "default/pod-b: promised 1, holds nothing that is known, id tdx0" in shown
 
-        with node.files.lock:
-            node.kernel.replace(CHECKPOINT, said("tdx0", "tdx1"))
+        node.kernel.replace(CHECKPOINT, said("tdx0", "tdx1"))
         assert "finding" not in await until_keys(
             node, "default/pod-b: promised 1, holds nothing that is known, id tdx1"
         )
 
-        with node.files.lock:
-            node.kernel.replace(CHECKPOINT, b"{")
+        node.kernel.replace(CHECKPOINT, b"{")
         shown = await until_keys(node, f"what kubelet has handed out cannot be read ({CHECKPOINT}: ")
         assert "id tdx1" in shown
 
-        with node.files.lock:
-            node.kernel.unlink(CHECKPOINT)
+        node.kernel.unlink(CHECKPOINT)
         shown = await until_keys(node, f"({CHECKPOINT} was there and is gone")
         assert "id tdx1" in shown
-
-
-async def test_the_command_says_how_to_switch_it_on(tmp_path: Path) -> None:
-    async with rig(tmp_path) as node:
-        assert "set keys.mode to observe" in await until_keys(node, "not counted")
 
 
 async def test_katas_number_follows_what_is_sold_by_the_pages_example(tmp_path: Path) -> None:
@@ -205,12 +178,11 @@ async def test_katas_number_follows_what_is_sold_by_the_pages_example(tmp_path: 
             return replace(settings, kube=KubeSection(url=server.url), node_name="n1", keys=keys)
 
         async with rig(tmp_path, change=beside_nfd) as node:
-            with node.files.lock:
-                node.kernel.set_capacity("tdx", 16)
-                node.kernel.make_cgroup(f"{ROOT}{VM}")
-                node.kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")
-                node.kernel.write(f"{ROOT}/machine.slice/cgroup.subtree_control", b"+misc")
-                node.kernel.charge(f"{ROOT}{VM}", "tdx", 4)
+            node.kernel.set_capacity("tdx", 16)
+            node.kernel.make_cgroup(f"{ROOT}{VM}")
+            node.kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")
+            node.kernel.write(f"{ROOT}/machine.slice/cgroup.subtree_control", b"+misc")
+            node.kernel.charge(f"{ROOT}{VM}", "tdx", 4)
             said = await until_keys(node, "NFD's number is to be 12, and our object says 12")
             assert "share is override (chosen: auto)" in said
             server.nfd.uninstall()
@@ -222,8 +194,7 @@ async def test_a_quote_service_that_ends_and_comes_back_is_shown(tmp_path: Path)
 
     row = KeyKind(("a.b/tdx",), attestation=Attestation.OBSERVE, attestation_socket=str(service.path))
     async with rig(tmp_path, change=changed(keys=KeysSettings(Mode.OBSERVE, {"tdx": row}))) as node:
-        with node.files.lock:
-            node.kernel.set_capacity("tdx", 4)
+        node.kernel.set_capacity("tdx", 4)
         await until_keys(node, f"the service that makes quotes: {service.path}: No such file or directory")
         await service.start()
         await until_keys(node, "the service that makes quotes: answers")
@@ -251,8 +222,7 @@ def said(server: ApiServer, reason: str) -> list[Json]:
 
 
 def make_folder(node: Rig, path: str) -> str:
-    with node.files.lock:
-        ensure_folder(node.kernel, path)
+    ensure_folder(node.kernel, path)
     return path
 
 
@@ -308,18 +278,6 @@ async def test_the_node_is_told_of_a_journal_that_cannot_be_written_and_of_one_t
         await until(lambda: bool(said(server, "KeysRecordLost")), "the node is told")
         assert on_record(node) is None, "a start before it is known again is to find the same"
         await until(lambda: on_record(node) == {"tdx-key-0000": 1}, "what kubelet named is on record")
-
-
-async def test_the_node_is_told_of_counters_that_cannot_be_read_and_not_while_they_can(tmp_path: Path) -> None:
-    async with telling(tmp_path) as (server, node):
-        await until(lambda: is_there(node, BOOT.path_in(STATE)), "the daemon grants keys")
-        refused = Trouble(("open", "pread"), f"{ROOT}/misc.current", errno.EIO)
-        node.files.trouble(refused)
-        await until(lambda: bool(said(server, "KeysNotCounted")), "the node is told")
-        refused.end()
-        (told,) = said(server, "KeysNotCounted")
-        assert f"No TEE key of kind tdx ({TDX}) is given out on this node: " in str(told["note"])
-        assert (told["type"], "series" in told) == ("Warning", False)
 
 
 NODEWARD = Path(sys.executable).parent / "nodeward"
@@ -415,46 +373,3 @@ def test_grants_of_an_earlier_boot_are_void(tmp_path: Path) -> None:
     with daemon(tmp_path):
         wait_for(lambda: boot().encode() in content(tmp_path), "the journal is of this boot again")
         assert decode(content(tmp_path), boot()) == {}
-
-
-def published(folder: Path) -> tuple[int, str]:
-    """How many keys are offered beside those that were granted, and what an operator is told."""
-    (row,) = json.loads(client.get("/v1/status", str(folder / "run" / "nodeward.sock")))["keys"]
-    return row["published"], " ".join(row["findings"])
-
-
-async def test_keys_are_offered_once_kubelet_tells_of_its_pods_and_no_more_while_one_may_have_been_given_ids(
-    tmp_path: Path,
-) -> None:
-    waits = kubepod.Pod(metadata=kubepod.ObjectMeta(name="vm", namespace="shop", uid="uid-vm"))
-    waits.spec.containers.add(name="compute").resources.limits[TDX].string = "1"
-    waits.status.phase = "Pending"
-    home, cgroups = tmp_path / "kubelet", tmp_path / "cgroups"
-    (home / "device-plugins").mkdir(parents=True)
-    (home / "device-plugins" / "kubelet_internal_checkpoint").write_text('{"Form": "of a later kubelet"}')
-    cgroups.mkdir()
-    for name, text in {"controllers": "misc", "procs": "", "subtree_control": ""}.items():
-        (cgroups / f"cgroup.{name}").write_text(f"{text}\n")
-    for name, amount in {"capacity": 4, "current": 0}.items():
-        (cgroups / f"misc.{name}").write_text(f"tdx {amount}\n")
-
-    views = SimViews(str(home), SimKubelet(str(home), OsFiles(), SystemClock()))
-    views.put(waits)
-    with daemon(tmp_path):
-
-        async def said(amount: int, finding: str) -> None:
-            def is_so() -> bool:
-                found, text = published(tmp_path)
-                return found == amount and finding in text
-
-            await asyncio.to_thread(wait_for, is_so, finding)
-
-        await said(0, "what was read before stands")
-        await views.start()
-        try:
-            await said(0, f"shop/vm asks for {TDX} and may have been given ids that nobody tells of")
-            waits.status.phase = "Failed"
-            views.put(waits)
-            await said(4, "stands in for that")
-        finally:
-            await views.stop()

@@ -1,7 +1,6 @@
 """Limits of a running daemon: before a program runs, by cgroup v1, in a large pod, and denials that were taken back."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -11,14 +10,11 @@ import pytest
 
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.features.limits.settings import LimitsSettings, UnknownPod
-from nodeward.features.settings import CgroupsSection, KubeSection, NriSection, Settings
+from nodeward.features.settings import CgroupsSection, NriSection, Settings
 from nodeward.host.hostfs import ensure_folder
 from nodeward.programs.once.uninstall import uninstall
-from nodeward_sim.doubles.apiserver import ApiServer
-from nodeward_sim.doubles.kube_refusals import Json
 from nodeward_sim.doubles.runtime import SimContainer, SimPod
-from nodeward_sim.doubles.runtime_plugins import AdaptationSettings
-from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, Trouble, changed, rig, until
+from tests.component.daemon.rig import EPC, ROOT, Rig, Trouble, changed, rig, until
 
 MISC = f"{ROOT}/misc"
 HANDLER = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.old.options]\nBinaryName = '{program}'\n"
@@ -49,8 +45,7 @@ async def created(node: Rig, uid: str, *roots: str) -> tuple[str, str]:
     container = await node.runtime.create_container(sandbox, SimContainer("app"))
     path = f"/kubepods/pod{uid}/{container}"
     for root in roots:
-        with node.files.lock:
-            node.kernel.make_cgroup(f"{root}{path}")
+        node.kernel.make_cgroup(f"{root}{path}")
     return container, path
 
 
@@ -86,8 +81,7 @@ async def test_on_cgroup_v1_the_limit_is_there_before_the_program_runs(tmp_path:
         assert not starting.done()
         held.end()
         await starting
-        with node.files.lock:
-            assert node.kernel.read(f"{MISC}{path}/misc.max", 99).decode() == f"{KEYS} max\n{EPC} 4096\n"
+        assert node.kernel.read(f"{MISC}{path}/misc.max", 99).decode() == f"{KEYS} max\n{EPC} 4096\n"
 
 
 async def test_a_file_that_hangs_holds_up_a_start_in_bounds_and_is_written_later(tmp_path: Path) -> None:
@@ -115,11 +109,10 @@ async def test_where_an_oci_runtime_would_refuse_two_lines_it_is_given_one_and_t
 
     async with knowing(tmp_path / "node", lines) as node:
         await node.stop()
-        with node.files.lock:
-            for path in ("/etc/containerd", str(tmp_path)):
-                ensure_folder(node.kernel, path)
-            node.kernel.replace("/etc/containerd/config.toml", HANDLER.format(program=program).encode())
-            node.kernel.replace(str(program), b"")
+        for path in ("/etc/containerd", str(tmp_path)):
+            ensure_folder(node.kernel, path)
+        node.kernel.replace("/etc/containerd/config.toml", HANDLER.format(program=program).encode())
+        node.kernel.replace(str(program), b"")
         await node.start()
         container, path = await created(node, "two")
         await node.runtime.start(container)
@@ -139,6 +132,8 @@ async def test_where_an_oci_runtime_would_refuse_two_lines_it_is_given_one_and_t
 
 NOTHING = PodSpec(PodUid("none"), "default", "pod-none", (ContainerSpec("app"),))
 """A pod that declares nothing."""
+
+
 EARLIER = "unmanaged (last written by us in an earlier life of the daemon, or by another)"
 
 
@@ -208,24 +203,21 @@ async def pod_on_v1(node: Rig, uid: str, *, joins: bool) -> str:
     the path of its container."""
     pod = await node.pod(uid)
     app = f"{pod}/{node.made[uid][1]}"
-    with node.files.lock:
-        node.kernel.make_cgroup(f"{ROOT}{app}")
-        node.kernel.add_process(f"{ROOT}{app}", len(node.made))
-        if joins:
-            node.kernel.make_cgroup(f"{MISC}{app}")
-            node.kernel.write(f"{MISC}{app}/cgroup.procs", str(len(node.made)).encode())
+    node.kernel.make_cgroup(f"{ROOT}{app}")
+    node.kernel.add_process(f"{ROOT}{app}", len(node.made))
+    if joins:
+        node.kernel.make_cgroup(f"{MISC}{app}")
+        node.kernel.write(f"{MISC}{app}/cgroup.procs", str(len(node.made)).encode())
     return app
 
 
 def limit(node: Rig, path: str) -> str:
-    with node.files.lock:
-        return node.kernel.read(f"{MISC}{path}/misc.max", 999).decode().strip()
+    return node.kernel.read(f"{MISC}{path}/misc.max", 999).decode().strip()
 
 
 async def test_limits_are_written_counted_and_repaired_in_the_v1_hierarchy(tmp_path: Path) -> None:
     async with rig(tmp_path, runtime_hands_down=False) as node:
-        with node.files.lock:
-            node.kernel.mount_misc_v1()  # after the daemon's start
+        node.kernel.mount_misc_v1()  # after the daemon's start
         joined = await pod_on_v1(node, "a", joins=True)
         await node.until_state(joined, "enforced")
         await node.until_state("/kubepods/poda", "enforced")
@@ -236,9 +228,8 @@ async def test_limits_are_written_counted_and_repaired_in_the_v1_hierarchy(tmp_p
         assert limit(node, outside) == f"{EPC} 4096"
         assert "does not join it" in str(await node.ask("/v1/explain?what=default/pod-b"))
 
-        with node.files.lock:
-            node.kernel.charge(f"{MISC}{joined}", EPC, 4096)
-            node.kernel.write(f"{MISC}{joined}/misc.max", f"{EPC} max".encode())
+        node.kernel.charge(f"{MISC}{joined}", EPC, 4096)
+        node.kernel.write(f"{MISC}{joined}/misc.max", f"{EPC} max".encode())
         await until(lambda: limit(node, joined) == f"{EPC} 4096", "drift is repaired")
         view = await node.ask()
         assert view["usage"] == {EPC: 4096}
@@ -247,18 +238,15 @@ async def test_limits_are_written_counted_and_repaired_in_the_v1_hierarchy(tmp_p
         container = node.made["b"][1]
         await node.runtime.stop(container)
         await node.runtime.remove_container(container)
-        with node.files.lock:
-            node.kernel.end_process(2)
-            node.kernel.rmdir(f"{ROOT}{outside}")
+        node.kernel.end_process(2)
+        node.kernel.rmdir(f"{ROOT}{outside}")
 
         def gone() -> bool:
-            with node.files.lock:
-                return container not in node.kernel.listdir(f"{MISC}/kubepods/podb")
+            return container not in node.kernel.listdir(f"{MISC}/kubepods/podb")
 
         await until(gone, "what was made for a container goes with it")
-        with node.files.lock:
-            assert b"misc" not in node.kernel.read(f"{ROOT}/kubepods/cgroup.subtree_control", 99)
-            done = uninstall(node.settings, node.kernel)
+        assert b"misc" not in node.kernel.read(f"{ROOT}/kubepods/cgroup.subtree_control", 99)
+        done = uninstall(node.settings, node.kernel)
         assert "/kubepods: limits taken back in 3 cgroup(s), 0 left over one(s) removed" in done.done
         assert done.failed == ()
 
@@ -268,75 +256,5 @@ async def test_a_root_that_does_not_exist_is_not_ready_until_it_does(tmp_path: P
     async with rig(tmp_path, runtime_hands_down=False, change=elsewhere) as node:
         await node.until_source("cgroups", False, f"{ROOT}/later does not exist: correct cgroups.root")
         assert (await node.ask())["ready"] is False
-        with node.files.lock:
-            node.kernel.make_cgroup(f"{ROOT}/later")
+        node.kernel.make_cgroup(f"{ROOT}/later")
         await node.until_source("cgroups", True, "sampled")
-
-
-MANY = 500
-PAGE = 4096
-PATH = "/kubepods/podcrowd"
-SPLIT = AdaptationSettings(request_timeout_s=WITHIN_S, chunk=MANY // 2 - 1)
-"""The runtime tells of so many containers in three messages."""
-
-
-def declared(number: int) -> int:
-    return number * PAGE if number % 2 else 0
-
-
-def crowd() -> Json:
-    containers = [
-        {"name": f"c{n}", "resources": {"limits": {"sgx.intel.com/epc": str(declared(n))}} if declared(n) else {}}
-        for n in range(MANY)
-    ]
-    return {
-        "metadata": {"name": "pod-crowd", "namespace": "default", "uid": "crowd"},
-        "spec": {"nodeName": "n1", "containers": containers},
-    }
-
-
-async def enforced(node: Rig) -> set[str]:
-    rows = (await node.ask()).get("rows")
-    return {str(row["cgroup"]) for row in rows if row["state"] == "enforced"} if isinstance(rows, list) else set()
-
-
-async def test_a_pod_of_500_containers_is_adopted_whole(tmp_path: Path) -> None:
-    async def story(node: Rig) -> None:
-        await node.stop()
-        await node.runtime.restart(SPLIT)
-        sandbox = await node.runtime.run_pod(SimPod("crowd", "pod-crowd"))
-        paths = [f"{PATH}/{await node.runtime.create_container(sandbox, SimContainer(f'c{n}'))}" for n in range(MANY)]
-        for path in paths:
-            await node.runtime.start(path.rpartition("/")[2])
-        assert {node.limit(path) for path in (PATH, *paths)} == {f"{EPC} max"}
-
-        await node.start()
-        while not {PATH, *paths} <= await enforced(node):
-            await asyncio.sleep(0.1)
-        assert {n: node.limit(path) for n, path in enumerate(paths)} == {n: f"{EPC} {declared(n)}" for n in range(MANY)}
-        assert node.limit(PATH) == f"{EPC} {sum(map(declared, range(MANY)))}"
-
-        last = declared(MANY - 1)
-        with node.files.lock:
-            node.kernel.charge(ROOT + paths[-1], EPC, last)
-            with contextlib.suppress(OSError):
-                node.kernel.charge(ROOT + paths[-1], EPC, 1)
-        while counted(await node.row(paths[-1])) != (last, 1):
-            await asyncio.sleep(0.1)
-        assert counted(await node.row(paths[-3])) == (0, 0)
-        assert (await node.ask())["ready"] is True
-
-    async with ApiServer() as server:
-        server.add_pod(crowd())
-
-        def with_api(settings: Settings) -> Settings:
-            return replace(settings, kube=KubeSection(url=server.url), node_name="n1")
-
-        async with rig(tmp_path, change=with_api) as node:
-            await story(node)
-
-
-def counted(row: dict[str, object]) -> tuple[object, object]:
-    resources = row.get("resources")
-    one = resources[0] if isinstance(resources, list) and resources else {}
-    return one.get("usage"), one.get("refusals")

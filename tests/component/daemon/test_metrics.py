@@ -92,8 +92,7 @@ async def test_a_pods_series_come_with_its_limit_and_go_with_the_pod(
         found = await until(at, "nodeward_misc_limit", "container", "app", 4096.0)
         assert found["nodeward_misc_declared", "container", "app"] == 4096.0
         _, container = node.made["a"]
-        with node.files.lock:
-            node.kernel.charge(f"{ROOT}{home}/{container}", EPC, 1024)
+        node.kernel.charge(f"{ROOT}{home}/{container}", EPC, 1024)
         found = await until(at, "nodeward_misc_usage", "container", "app", 1024.0)
         assert found["nodeward_misc_usage", "pod", ""] == 1024.0
         await node.runtime.stop(container)
@@ -124,8 +123,7 @@ async def test_an_address_that_is_held_is_told_with_its_setting_and_served_once_
             await node.until_source("metrics", False, said)
             assert f"component=metrics failed=ListenError error={said}" in caplog.messages
             await node.until_state(await node.pod("a"), "enforced")
-            while not (await node.ask())["ready"]:
-                await asyncio.sleep(0.02)
+            await node.until_ready()
             holder.close()
             await node.until_source("metrics", True, f"served at {listen}")
 
@@ -230,7 +228,7 @@ async def refused_charge(node: Rig) -> None:
     await node.runtime.start(made)
     path = f"/kubepods/podu1/{made}"
     await node.until_state(path, "enforced")
-    with node.files.lock, contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):
         node.kernel.charge(f"{ROOT}{path}", EPC, 5000)
 
 

@@ -69,8 +69,7 @@ async def serving(folder: Path, uid: int | None = None) -> AsyncIterator[tuple[R
 
         async with rig(folder, change=with_api) as node:
             socket = str(folder / "run" / "podapi.sock")
-            while not Path(socket).exists() or not (await node.ask()).get("ready"):
-                await asyncio.sleep(0.02)
+            await node.until(lambda view: Path(socket).exists() and view.get("ready"))
             yield node, server, socket
 
 

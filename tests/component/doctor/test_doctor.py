@@ -30,7 +30,7 @@ from nodeward.people.doctor import run as doctor
 from nodeward.people.doctor.run import diagnose
 from nodeward.people.rows import ComponentRow, NodeView
 from nodeward.settings.rows import SettingsRow
-from tests.component.daemon.rig import WITHIN_S, Rig, rig
+from tests.component.daemon.rig import WITHIN_S, rig
 from tests.component.doctor.hosts import EPC, MOUNTS, NO_API, around, bad, codes, host
 
 
@@ -289,7 +289,7 @@ def test_a_program_is_asked_within_bounds(
 def test_a_daemon_that_runs_is_asked(tmp_path: Path) -> None:
     async def story() -> None:
         async with rig(tmp_path) as node:
-            await until_ready(node)
+            await node.until_ready()
             place = f"{node.settings.run_dir}/nodeward.sock"
             there = around(node.files, lambda: client.get("/v1/status", place))
             found = await asyncio.to_thread(diagnose, node.settings, there)
@@ -300,12 +300,6 @@ def test_a_daemon_that_runs_is_asked(tmp_path: Path) -> None:
         assert codes(after)["daemon-away"] is Severity.NOTE
 
     asyncio.run(story())
-
-
-async def until_ready(node: Rig) -> None:
-    async with asyncio.timeout(WITHIN_S):
-        while (await node.ask()).get("ready") is not True:
-            await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize(

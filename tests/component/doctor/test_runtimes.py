@@ -188,12 +188,6 @@ def test_a_hook_where_no_runtime_looks_is_told_as_such(tmp_path: Path, place: st
     assert bad(diagnose(NO_API, around(files))) == [], "nobody wants it, and nobody calls it"
 
 
-def test_a_node_with_nri_alone_lacks_no_hook(tmp_path: Path) -> None:
-    found = diagnose(NO_API, around(host(tmp_path)))
-
-    assert (bad(found), codes(found)["hook"]) == ([], Severity.OK)
-
-
 ASKED = replace(Settings(), nri=NriSection(multi_line=True))
 
 

@@ -10,7 +10,7 @@ import json
 import tempfile
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -36,6 +36,7 @@ from nodeward.neighbours.dra.mapping import Health
 from nodeward.neighbours.sockets.grpc_unix import Code, GrpcClient, GrpcError
 from tests.faults import FaultyFiles
 from tests.patience import scaled
+from tests.rigs.stories import told_in
 from tests.unit.features.keys.fronts import claim
 from tests.unit.formats import checkpoints
 
@@ -155,12 +156,10 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def played(test: Callable[[Host], Coroutine[None, None, None]]) -> Callable[[], None]:
-    def run() -> None:
-        with tempfile.TemporaryDirectory(prefix="dra") as folder:  # a socket's path has to be short
-            asyncio.run(test(Host(Path(folder))))
-
-    return run
+@contextlib.asynccontextmanager
+async def beginning() -> AsyncIterator[Host]:
+    with tempfile.TemporaryDirectory(prefix="dra") as folder:  # a socket's path has to be short
+        yield Host(Path(folder))
 
 
 @pytest.fixture(autouse=True)
@@ -170,7 +169,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dra_claims, "LOOK_S", 0.05)
 
 
-@played
+@told_in(beginning)
 async def test_kubelet_is_told_who_we_are_and_both_versions_are_served(host: Host) -> None:
     async with life(host):
         client = GrpcClient(str(host.folder / f"kubelet/plugins_registry/{DRIVER}-reg.sock"))
@@ -198,7 +197,7 @@ async def test_kubelet_is_told_who_we_are_and_both_versions_are_served(host: Hos
     assert not list((host.folder / "kubelet").rglob("*.sock"))
 
 
-@played
+@told_in(beginning)
 async def test_kubelet_is_told_in_time_while_the_daemon_is_busy(host: Host) -> None:
     """Kubelet waits one second (pluginmanager, plugin_watcher) and asks ever more seldom after that."""
 
@@ -215,7 +214,7 @@ async def test_kubelet_is_told_in_time_while_the_daemon_is_busy(host: Host) -> N
         assert answer.result().name == DRIVER
 
 
-@played
+@told_in(beginning)
 async def test_a_claim_is_on_disk_before_the_answer_and_known_to_the_next_life(host: Host) -> None:
     async with life(host):
         await host.prepare("a", "b")
@@ -231,7 +230,7 @@ async def test_a_claim_is_on_disk_before_the_answer_and_known_to_the_next_life(h
         await until(lambda: host.cdi == [f"{DRIVER}-a.json"])
 
 
-@played
+@told_in(beginning)
 async def test_a_claim_for_which_nothing_is_free_waits_within_the_call(host: Host) -> None:
     async with life(host):
         host.refusals = [FULL, FULL]
@@ -270,20 +269,17 @@ def _for_good(host: Host) -> None:
         (_for_good, "it is no claim of ours"),
     ],
 )
-def test_a_claim_that_cannot_be_prepared_is_told_why(spoil: Callable[[Host], None], why: str) -> None:
-    @played
-    async def test(host: Host) -> None:
-        async with life(host):
-            spoil(host)
-            found = await host.prepare("a", "b") if not host.away else await host.prepare("a")
-            assert why in found["a"].error
-            assert host.away or found["b"].error == ""
-            assert ClaimUid("a") not in host.promised
-
-    test()
+@told_in(beginning)
+async def test_a_claim_that_cannot_be_prepared_is_told_why(host: Host, spoil: Callable[[Host], None], why: str) -> None:
+    async with life(host):
+        spoil(host)
+        found = await host.prepare("a", "b") if not host.away else await host.prepare("a")
+        assert why in found["a"].error
+        assert host.away or found["b"].error == ""
+        assert ClaimUid("a") not in host.promised
 
 
-@played
+@told_in(beginning)
 async def test_a_promise_that_cannot_be_put_on_record_is_given_back(host: Host) -> None:
     async with life(host):
         (host.folder / "run").rename(host.folder / "gone")
@@ -293,7 +289,7 @@ async def test_a_promise_that_cannot_be_put_on_record_is_given_back(host: Host) 
         assert (await host.prepare("a"))["a"].error == ""
 
 
-@played
+@told_in(beginning)
 async def test_a_cdi_folder_that_cannot_be_written_is_told_and_the_promise_stays(host: Host) -> None:
     (host.folder / "cdi").write_text("a file")
     async with life(host):
@@ -311,25 +307,22 @@ async def test_a_cdi_folder_that_cannot_be_written_is_told_and_the_promise_stays
     ['{"v":1,"holds', '{"v":2,"holds":["b",[]]}', "[]", '{"v":1,"holds":["another-boot",[]]}'],
     ids=["torn", "newer", "another file", "another boot"],
 )
-def test_what_the_file_does_not_say_is_known_by_kubelet_and_the_api_server(torn: str) -> None:
-    @played
-    async def test(host: Host) -> None:
-        async with life(host):
-            await host.prepare("a")
-        next((host.folder / "run").glob("claims-*")).write_text(torn)
-        kubelets = host.folder / "kubelet/dra_manager_state"
-        kubelets.write_bytes(checkpoints.claims({"shop/claim-a": ["a"], "shop/other": ["b"]}, DRIVER))
-        host.away = "the API server is away"
-        async with life(host):
-            assert "shop/claim-a" in host.recalled().fault
-            host.away = ""
-            await until(lambda: not host.recalled().fault)
-            assert [one.title for one in host.recalled().adopted] == ["shop/claim-a"]
-
-    test()
+@told_in(beginning)
+async def test_what_the_file_does_not_say_is_known_by_kubelet_and_the_api_server(host: Host, torn: str) -> None:
+    async with life(host):
+        await host.prepare("a")
+    next((host.folder / "run").glob("claims-*")).write_text(torn)
+    kubelets = host.folder / "kubelet/dra_manager_state"
+    kubelets.write_bytes(checkpoints.claims({"shop/claim-a": ["a"], "shop/other": ["b"]}, DRIVER))
+    host.away = "the API server is away"
+    async with life(host):
+        assert "shop/claim-a" in host.recalled().fault
+        host.away = ""
+        await until(lambda: not host.recalled().fault)
+        assert [one.title for one in host.recalled().adopted] == ["shop/claim-a"]
 
 
-@played
+@told_in(beginning)
 async def test_a_claim_that_kubelet_still_prepares_is_none_that_it_has_prepared(host: Host) -> None:
     host.api["shop/claim-a"] = claim("a")
     async with life(host):
@@ -345,7 +338,7 @@ async def test_a_claim_that_kubelet_still_prepares_is_none_that_it_has_prepared(
         assert host.recalled() == ev.ClaimsRecalled(DRIVER)
 
 
-@played
+@told_in(beginning)
 async def test_a_claim_that_nobody_has_any_more_is_not_recalled(host: Host) -> None:
     async with life(host):
         await host.prepare("a", "b")
@@ -357,7 +350,7 @@ async def test_a_claim_that_nobody_has_any_more_is_not_recalled(host: Host) -> N
         assert [one.title for one in host.recalled().claims] == ["shop/claim-b"]
 
 
-@played
+@told_in(beginning)
 async def test_nothing_is_known_where_neither_file_can_be_read(host: Host) -> None:
     async with life(host):
         await host.prepare("a")
@@ -373,7 +366,7 @@ async def test_nothing_is_known_where_neither_file_can_be_read(host: Host) -> No
         await until(lambda: not host.recalled().fault)
 
 
-@played
+@told_in(beginning)
 async def test_every_write_of_a_prepare_may_fail_and_nothing_is_answered_that_is_not_on_disk(host: Host) -> None:
     async with life(host):
         pass
@@ -390,7 +383,7 @@ async def test_every_write_of_a_prepare_may_fail_and_nothing_is_answered_that_is
             await host.call(UNPREPARE, request("a"))
 
 
-@played
+@told_in(beginning)
 async def test_health_goes_out_at_once_when_it_changes(host: Host) -> None:
     shown = [(Health(POOL, "tdx", True),)]
     async with life(host, lambda: shown[-1]):
@@ -404,7 +397,7 @@ async def test_health_goes_out_at_once_when_it_changes(host: Host) -> None:
         await client.close()
 
 
-@played
+@told_in(beginning)
 async def test_a_socket_that_is_gone_is_made_again_and_a_living_rivals_is_left(host: Host) -> None:
     door = host.folder / f"kubelet/plugins_registry/{DRIVER}-reg.sock"
     async with life(host):
@@ -428,14 +421,11 @@ async def test_a_socket_that_is_gone_is_made_again_and_a_living_rivals_is_left(h
     ],
     ids=["no message", "too many claims", "a path"],
 )
-def test_a_request_that_is_none_is_told_so(bad: bytes) -> None:
-    @played
-    async def test(host: Host) -> None:
-        async with life(host):
-            for method in (PREPARE, UNPREPARE):
-                with pytest.raises(GrpcError) as refused:
-                    await host.call(method, bad)
-                assert refused.value.code is Code.INVALID_ARGUMENT
-            assert host.asked == 0
-
-    test()
+@told_in(beginning)
+async def test_a_request_that_is_none_is_told_so(host: Host, bad: bytes) -> None:
+    async with life(host):
+        for method in (PREPARE, UNPREPARE):
+            with pytest.raises(GrpcError) as refused:
+                await host.call(method, bad)
+            assert refused.value.code is Code.INVALID_ARGUMENT
+        assert host.asked == 0

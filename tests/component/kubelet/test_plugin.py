@@ -311,17 +311,7 @@ async def test_what_is_withdrawn_is_gone_at_once_and_stays_so(found: Node) -> No
 
 
 @played()
-async def test_a_name_that_kubelet_refuses_is_told_with_its_words(found: Node) -> None:
-    life = found.live(ids(4))
-    found.kubelet.refuses = "no plugins today"
-    await until(lambda: life.said.standing == "refused", "the refusal")
-    assert "no plugins today" in life.said.told[-1].why
-    found.kubelet.refuses = ""
-    await found.becomes((4, 4))
-
-
-@played()
-async def test_a_kubelet_that_begins_anew_is_not_kept_waiting_for_one_that_refused(
+async def test_a_refusal_of_kubelets_is_told_with_its_words_and_keeps_no_other_kubelet_waiting(
     found: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plugin, "FIRST_PAUSE_S", 1000.0)
@@ -329,6 +319,7 @@ async def test_a_kubelet_that_begins_anew_is_not_kept_waiting_for_one_that_refus
     life = found.live(ids(4))
     found.kubelet.refuses = "no plugins today"
     await until(lambda: life.said.standing == "refused", "the refusal")
+    assert "no plugins today" in life.said.told[-1].why
     await found.kubelet.stop()
     found.kubelet.refuses = ""
     await found.kubelet.start()

@@ -215,8 +215,6 @@ async def test_one_pod_that_cannot_be_read_is_a_fault_of_the_whole_list(kubelet:
     assert not any(event.pods for event in kubelet.told)
 
 
-WITHIN_S = scaled(20.0)
-TDX = "devices.kubevirt.io/tdx"
 TORN = "the checkpoint is torn"
 A = PodUid("uid-a")
 

@@ -25,7 +25,7 @@ from nodeward.neighbours.kubernetes.reflector import Missing, PodReader
 from nodeward_sim.doubles.apiserver import ApiServer
 from nodeward_sim.doubles.kernel import SimKernel
 from nodeward_sim.doubles.runtime import SimContainer, SimPod
-from tests.component.daemon.rig import Rig, rig
+from tests.component.daemon.rig import rig
 from tests.component.kubernetes.support import WITHIN_S, HandClock, pod, settings_for, until
 from tests.goals import slots_of
 from tests.lanes import InlineLane
@@ -117,16 +117,6 @@ async def test_the_sandbox_starts_one_get_and_each_create_joins_it(
     assert gets(server) == 1
 
 
-@told_in(beside_a_server, gives=3)
-async def test_the_pod_is_known_before_its_first_create(server: ApiServer, core: Core[State], heard: Tell) -> None:
-    server.add_pod(pod("web"))
-    heard(SandboxStarted(sandbox("web")))
-    await until(lambda: PodUid("u-web") in core.state.pods.specs)
-
-    assert isinstance(core.ask(creating("web"), SECOND), Final)
-    assert gets(server) == 1
-
-
 @pytest.mark.parametrize("away", [True, False], ids=["the API server is away", "the watch has told"])
 async def test_no_get_where(away: bool) -> None:
     reader = LateReader()
@@ -207,15 +197,10 @@ async def test_the_daemon_asks_once_the_runtime_has_told_of_the_sandbox(tmp_path
         server.faults.silent_watches = True  # so that nothing but a GET can tell of the pod
         section = KubeSection(url=server.url)
         async with rig(tmp_path, change=lambda settings: replace(settings, kube=section)) as node:
-            await until_json(node, "api", "answers")
+            await node.until(lambda view: view.get("api") == "answers")
             server.add_pod({**pod("late"), "metadata": {"name": "late", "namespace": "default", "uid": "late"}})
             sandbox_id = await node.runtime.run_pod(SimPod("late", "late"))
             await until(lambda: gets(server) == 1)
             await node.runtime.create_container(sandbox_id, SimContainer("c"))
 
             assert gets(server) == 1
-
-
-async def until_json(node: Rig, key: str, value: str) -> None:
-    while (await node.ask()).get(key) != value:
-        await asyncio.sleep(0.02)

@@ -243,16 +243,6 @@ async def test_an_event_is_made_and_counted_up(sent: Sent) -> None:
 
 
 @told_in(sending)
-async def test_an_event_on_the_node_itself_is_made_and_counted_up(sent: Sent) -> None:
-    assert await sent.send(LOST, replace(LOST, id=2, count=5, last_ns=2 * 10**9)) == ["", ""]
-    ((key, made),) = sent.server.events.items()
-    assert key[0] == "default"
-    assert key[1].startswith("n1.")
-    assert made["regarding"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}
-    assert made["series"] == {"count": 5, "lastObservedTime": "1970-01-01T00:00:02.000000Z"}
-
-
-@told_in(sending)
 async def test_an_event_on_the_node_that_is_refused_is_named_in_the_log(
     sent: Sent, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,9 +7,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -31,6 +31,7 @@ from nodeward.programs.relay import run as relay
 from nodeward.programs.relay.plan import RelayPlan
 from tests.patience import scaled
 
+NODEWARD = str(Path(sys.executable).parent / "nodeward")
 SERVICE = "/runtime.v1.RuntimeService"
 WAIT_S = scaled(30.0)
 UNLIMITED = [
@@ -147,19 +148,14 @@ def relay_here(plan: RelayPlan) -> Iterator[None]:
 
 
 @contextmanager
-def relay_process(
-    listen: Path, runtime: Path, *flags: str, within: Sequence[str] = ()
+def running(
+    command: Sequence[str], log: Path, ready: Callable[[], bool], env: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[str]]:
-    """`nodeward relay` as a process of its own, executed by the command `within` if there is one; its log is in
-    `listen` with the suffix `.log`."""
-    program = Path(sys.executable).parent / "nodeward"
-    command = [*within, str(program), "relay", "--listen", str(listen), "--runtime", str(runtime), *flags]
-    if "--config" not in flags:
-        command += ["--set", f"run_dir={listen.parent}/run"]
-    with listen.with_suffix(".log").open("a") as log:
-        process = subprocess.Popen(command, stderr=log, text=True)
+    """The command as a process of its own, which adds to this log, once it is ready or has ended."""
+    with log.open("a") as words:
+        process = subprocess.Popen(command, stderr=words, text=True, env=env)
     try:
-        wait_for(lambda: listen.is_socket() or process.poll() is not None, f"socket {listen}")
+        wait_for(lambda: ready() or process.poll() is not None, f"ready {command}")
         yield process
     finally:
         process.terminate()
@@ -167,19 +163,63 @@ def relay_process(
 
 
 @contextmanager
+def relay_process(
+    listen: Path, runtime: Path, *flags: str, within: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[str]]:
+    """`nodeward relay` as a process of its own, executed by the command `within` if there is one; its log is in
+    `listen` with the suffix `.log`."""
+    command = [*within, NODEWARD, "relay", "--listen", str(listen), "--runtime", str(runtime), *flags]
+    if "--config" not in flags:
+        command += ["--set", f"run_dir={listen.parent}/run"]
+    with running(command, listen.with_suffix(".log"), listen.is_socket) as process:
+        yield process
+
+
+@contextmanager
+def relayed(
+    folder: Path, *flags: str, behave: Behave = echo, threads: int = 16
+) -> Iterator[tuple[Path, Runtime, subprocess.Popen[str]]]:
+    """A relay at `cri.sock` before a runtime at `runtime.sock`, once its status can be asked; see `runtime_at`."""
+    listen, behind = folder / "cri.sock", folder / "runtime.sock"
+    with runtime_at(behind, behave, threads) as made, relay_process(listen, behind, *flags) as process:
+        wait_for(status_socket(listen).is_socket, "relay.sock")
+        yield listen, made, process
+
+
+@contextmanager
 def node_process(folder: Path, *flags: str, within: Sequence[str] = ()) -> Iterator[subprocess.Popen[str]]:
     """`nodeward node` as a process of its own, by the settings `nodeward.yaml` in this folder, once it answers a relay;
     its log is `node.log` there. It is executed by the command `within` if there is one."""
-    program, door = Path(sys.executable).parent / "nodeward", folder / "run" / door_frames.SOCKET
-    command = [*within, str(program), "node", "--config", str(folder / "nodeward.yaml"), *flags]
-    with (folder / "node.log").open("a") as log:
-        process = subprocess.Popen(command, stderr=log, text=True)
-    try:
-        wait_for(lambda: door.is_socket() or process.poll() is not None, f"socket {door}")
+    command = [*within, NODEWARD, "node", "--config", str(folder / "nodeward.yaml"), *flags]
+    with running(command, folder / "node.log", (folder / "run" / door_frames.SOCKET).is_socket) as process:
         yield process
-    finally:
-        process.terminate()
-        process.wait(WAIT_S)
+
+
+@contextmanager
+def in_its_place(path: Path, hear: Callable[[socket.socket], object]) -> Iterator[None]:
+    """A socket of the test's own: each client is heard in a thread, and let go after that."""
+
+    def accept() -> None:
+        with suppress(OSError):  # the end of the block
+            while True:
+                threading.Thread(target=serve, args=(listening.accept()[0],), daemon=True).start()
+
+    def serve(link: socket.socket) -> None:
+        with link, suppress(OSError):
+            hear(link)
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        accepting = threading.Thread(target=accept, daemon=True)
+        accepting.start()
+        try:
+            yield
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            accepting.join(WAIT_S)
+    path.unlink()
 
 
 @contextmanager
@@ -238,7 +278,6 @@ def people(listen: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def daemon(folder: Path, port: int, *flags: str) -> Iterator[None]:
-    program = Path(sys.executable).parent / "nodeward"
     pairs = {
         "nri.enabled": "false",
         "kube.enabled": "false",
@@ -248,15 +287,9 @@ def daemon(folder: Path, port: int, *flags: str) -> Iterator[None]:
         "metrics.enabled": "true",
         "metrics.listen": f"127.0.0.1:{port}",
     }
-    sets = [part for name, value in pairs.items() for part in ("--set", f"{name}={value}")]
-    with (folder / "node.log").open("w") as log:
-        process = subprocess.Popen([str(program), "node", *sets, *flags], stderr=log)
-    try:
-        wait_for((folder / "run" / "nodeward.sock").is_socket, "daemon")
+    command = [NODEWARD, "node", *(f"--set={name}={value}" for name, value in pairs.items()), *flags]
+    with running(command, folder / "node.log", (folder / "run" / "nodeward.sock").is_socket):
         yield
-    finally:
-        process.terminate()
-        process.wait(WAIT_S)
 
 
 def metrics(port: int) -> str:

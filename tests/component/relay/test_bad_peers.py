@@ -2,14 +2,12 @@
 And held calls: what a decider says, when it says it late, and who is gone by then."""
 
 import asyncio
-import contextlib
 import random
 import resource
 import socket
 import struct
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -19,7 +17,7 @@ import grpc
 import pytest
 
 from nodeward.neighbours.cri import sockets
-from nodeward.neighbours.cri.calls import Call, Pass, Refuse, Replace, Verdict
+from nodeward.neighbours.cri.calls import Call, Pass, Verdict
 from nodeward.neighbours.cri.session import RelayedConnection
 from nodeward.neighbours.formats import grpc_messages
 from nodeward.programs.relay.plan import RelayPlan
@@ -28,9 +26,11 @@ from tests.component.relay.rig import (
     WAIT_S,
     call,
     client_of,
+    in_its_place,
     log_of,
     relay_here,
     relay_process,
+    relayed,
     runtime_at,
     status,
     status_socket,
@@ -42,8 +42,8 @@ from tests.unit.neighbours.cri.strict import DATA, END_HEADERS, HEADERS, frame
 
 @pytest.fixture(name="path")
 def _path(tmp_path: Path) -> Iterator[Path]:
-    with runtime_at(tmp_path / "runtime.sock"), relay_process(tmp_path / "cri.sock", tmp_path / "runtime.sock"):
-        yield tmp_path / "cri.sock"
+    with relayed(tmp_path) as (listen, _, _):
+        yield listen
 
 
 def resident_kib(pid: int) -> int:
@@ -89,11 +89,9 @@ def unwritten_bytes(pid: int) -> int:
 def test_a_client_that_stops_reading_grows_nothing(tmp_path: Path) -> None:
     """It asks for a flood, grants every window, and reads none of it: what the relay keeps of it is what it reads at
     once, and what a socket takes at once."""
-    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
     body = bytes(8 << 20)
     with (
-        runtime_at(runtime, lambda name, request, context: request or body) as server,
-        relay_process(listen, runtime) as process,
+        relayed(tmp_path, behave=lambda name, request, context: request or body) as (listen, server, process),
         client_of(listen) as channel,
     ):
         call(channel, "Version")
@@ -117,25 +115,14 @@ def silent_runtime(path: Path, greeting: bytes = frame(4, 0, 0), reads: bool = T
     """Greets whoever comes, and reads what he says, or nothing of it."""
     over = threading.Event()
 
-    def serve() -> None:
-        with suppress(OSError):  # the end of the block
-            while True:
-                link, _ = listening.accept()
-                threading.Thread(target=hear, args=(link,), daemon=True).start()
-
     def hear(link: socket.socket) -> None:
-        with link, suppress(OSError):
-            link.sendall(greeting)
-            while link.recv(65_536) if reads else not over.wait(WAIT_S):
-                pass
+        link.sendall(greeting)
+        while link.recv(65_536) if reads else not over.wait(WAIT_S):
+            pass
 
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(path))
-        listening.listen()
-        threading.Thread(target=serve, daemon=True).start()
+    with in_its_place(path, hear):
         yield
         over.set()
-        listening.shutdown(socket.SHUT_RDWR)
 
 
 def taken(greedy: socket.socket, more: Callable[[], bytes], listen: Path) -> int:
@@ -278,29 +265,19 @@ def breaking(path: Path, told: bytes, abrupt: bool) -> Iterator[list[bytes]]:
     """A runtime that answers a call with these bytes, and goes; what it got."""
     seen: list[bytes] = []
 
-    def serve() -> None:
-        with contextlib.suppress(OSError):  # the end of the block
-            while True:
-                link, _ = listening.accept()
-                with link:
-                    link.sendall(frame(4, 0, 0))
-                    got = b""
-                    while b"Version" not in got and (data := link.recv(65_536)):
-                        got += data
-                    seen.append(got)
-                    link.sendall(told)
-                    if not abrupt:
-                        link.settimeout(WAIT_S)
-                        link.recv(1)
+    def hear(link: socket.socket) -> None:
+        link.sendall(frame(4, 0, 0))
+        got = b""
+        while b"Version" not in got and (data := link.recv(65_536)):
+            got += data
+        seen.append(got)
+        link.sendall(told)
+        if not abrupt:
+            link.settimeout(WAIT_S)
+            link.recv(1)
 
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(path))
-        listening.listen()
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
+    with in_its_place(path, hear):
         yield seen
-        listening.shutdown(socket.SHUT_RDWR)
-    path.unlink()
 
 
 def test_a_runtime_that_breaks_off_half_way_costs_that_call_and_no_other(tmp_path: Path) -> None:
@@ -338,9 +315,6 @@ def test_versions_services_and_methods_that_nobody_knows_are_the_runtimes_to_jud
     assert "lost_sight=0" in log_of(listen)
 
 
-NO = Refuse(8, "pod default/web, container app: 4096 bytes of EPC asked, 0 left")
-
-
 @dataclass
 class Decider:
     verdict: Callable[[Call, bytes], Verdict | Awaitable[Verdict]]
@@ -353,50 +327,6 @@ class Decider:
 
     def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict | Awaitable[Verdict]:
         return self.verdict(call, message)
-
-
-def test_calls_of_all_sizes_are_passed_replaced_and_refused_among_others(tmp_path: Path) -> None:
-    def verdict(asked: Call, message: bytes) -> Verdict | Awaitable[Verdict]:
-        match asked.path.rpartition("/")[2]:
-            case "CreatePassed":
-                return Pass()
-            case "CreateRefused":
-                return NO
-            case "CreateLate":
-                return late(message)
-            case _:
-                return Replace(message + b"+" * 3000)
-
-    async def late(message: bytes) -> Verdict:
-        await asyncio.sleep(0)
-        return Replace(message[: len(message) // 2])
-
-    def one(channel: grpc.Channel, number: int) -> bool:
-        source = random.Random(number)
-        body = source.randbytes(source.choice([0, 1, 300, 16_384, 70_000, 400_000]))
-        match number % 5:
-            case 0:
-                return call(channel, "CreatePassed", body) == body
-            case 1:
-                return call(channel, "CreateReplaced", body) == body + b"+" * 3000
-            case 2:
-                return call(channel, "CreateLate", body) == body[: len(body) // 2]
-            case 3:
-                return call(channel, "Version", body) == body
-        with pytest.raises(grpc.RpcError) as caught:
-            call(channel, "CreateRefused", body)
-        return (caught.value.code(), caught.value.details()) == (grpc.StatusCode.RESOURCE_EXHAUSTED, NO.text)
-
-    listen, behind = tmp_path / "cri.sock", tmp_path / "runtime.sock"
-    plan = RelayPlan(str(listen), str(behind), decider=Decider(verdict))
-    with (
-        runtime_at(behind) as runtime,
-        relay_here(plan),
-        client_of(listen) as channel,
-        ThreadPoolExecutor(16) as threads,
-    ):
-        assert all(threads.map(lambda number: one(channel, number), range(500)))
-    assert len(runtime.got) == 400, "the runtime never gets a refused message"
 
 
 @pytest.mark.parametrize("who", ["client", "runtime"])

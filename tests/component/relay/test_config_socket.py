@@ -17,7 +17,7 @@ import pytest
 
 from nodeward.contracts import resmgr_config_pb2 as pb
 from nodeward.people import client
-from tests.component.relay.rig import WAIT_S, client_of, runtime_at, wait_for
+from tests.component.relay.rig import WAIT_S, client_of, running, runtime_at, wait_for
 from tests.peers.nriside import Record, member
 
 STATIC = {"policy": "Active: static\nReservedResources: {CPU: 1}\n"}
@@ -32,20 +32,15 @@ class Relayed:
         return self.folder / "config.sock"
 
     @contextmanager
-    def running(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    def running(self, *options: str) -> Iterator[subprocess.Popen[str]]:
         listen, runtime = self.folder / "cri.sock", self.folder / "runtime.sock"
         program = "from nodeward.cli.cri_resmgr.relay import main; main()"
         own = ("-relay-socket", str(listen), "-runtime-socket", str(runtime), "-config-socket", str(self.socket))
         environment = {f"NODEWARD_{name}_DIR": str(self.folder / name.lower()) for name in ("RUN", "STATE")}
-        with (self.folder / "relay.log").open("ab") as log:
-            command = [sys.executable, "-c", program, *own, *options]
-            process = subprocess.Popen(command, stderr=log, env={**os.environ, **environment})
-        try:
-            wait_for(lambda: self.socket.is_socket() or process.poll() is not None, "config socket")
+        command, log = [sys.executable, "-c", program, *own, *options], self.folder / "relay.log"
+        with running(command, log, self.socket.is_socket, {**os.environ, **environment}) as process:
             yield process
-        finally:
             process.kill()
-            process.wait(WAIT_S)
 
     def set(self, config: dict[str, str]) -> str:
         request = pb.SetConfigRequest(node_name="n", config=config).SerializeToString()

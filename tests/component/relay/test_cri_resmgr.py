@@ -18,12 +18,14 @@ from nodeward import __version__
 from nodeward.contracts import cri_pb2 as cri
 from nodeward.settings import load as settings
 from tests.component.relay.rig import (
+    NODEWARD,
     SERVICE,
     WAIT_S,
     call,
     client_of,
     lines_of_dump,
     relay_process,
+    running,
     runtime_at,
     wait_for,
 )
@@ -46,16 +48,10 @@ def ended(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
 def cri_resmgr(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """The program; its words are in `cri-resmgr.log` in the folder."""
     listen = folder / "relay" / "cri.sock"
-    with (folder / "cri-resmgr.log").open("w") as log:
-        own = [] if "-config" in options else ["-relay-socket", str(listen)]
-        line = [str(PROGRAM), *own, *options]
-        process = subprocess.Popen(line, stderr=log, text=True, env=environment(folder))
-    try:
-        wait_for(lambda: listen.is_socket() or process.poll() is not None, "socket")
+    own = [] if "-config" in options else ["-relay-socket", str(listen)]
+    command, log = [str(PROGRAM), *own, *options], folder / "cri-resmgr.log"
+    with running(command, log, listen.is_socket, environment(folder)) as process:
         yield process
-    finally:
-        process.terminate()
-        process.wait(WAIT_S)
 
 
 def says(log: Path, words: str) -> bool:
@@ -277,7 +273,6 @@ def test_the_signal_that_was_chosen_for_it_has_the_forced_configuration_read_aga
     assert (tmp_path / "cri.dump").read_bytes() == b""
 
 
-NODEWARD = Path(sys.executable).parent / "nodeward"
 WORDS = {
     "--flags-file": 'KUBELET_EXTRA_ARGS="--v=2 --container-runtime=remote --container-runtime-endpoint=unix://{runtime}'
     ' --image-service-endpoint=unix://{runtime}"\n',
@@ -295,16 +290,8 @@ def test_a_kubelet_is_pointed_at_the_relay_and_back_byte_for_byte(tmp_path: Path
 
     def kubelet(target: str, *more: str) -> subprocess.CompletedProcess[str]:
         sets = ("--set", f"relay.listen={listen}", "--set", f"relay.runtime={behind}")
-        command = [
-            str(NODEWARD),
-            "setup",
-            "relay",
-            *(["--undo"] if target == "runtime" else []),
-            kind,
-            str(file),
-            *sets,
-            *more,
-        ]
+        words = ["setup", "relay", *(["--undo"] if target == "runtime" else [])]
+        command = [NODEWARD, *words, kind, str(file), *sets, *more]
         return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
 
     with runtime_at(behind):

@@ -8,7 +8,6 @@ import asyncio
 import os
 import signal
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,15 +26,16 @@ from nodeward.neighbours.cri.chain import Chain
 from nodeward.neighbours.cri.door import RelayDoor
 from nodeward.neighbours.cri.door_frames import Asked, Frame, Hello, Passed, Said, Wanted, Welcome, encode
 from nodeward.programs.relay.away import Rules
+from tests.component.relay import rig
 from tests.component.relay.rig import (
     WAIT_S,
     Runtime,
     client_of,
     decided_by,
+    in_its_place,
     log_of,
     node_process,
     people,
-    relay_process,
     runtime_at,
     status,
     wait_for,
@@ -50,11 +50,10 @@ HOLD_S = 5.0
 @contextmanager
 def relayed(folder: Path, more: str = "", threads: int = 16) -> Iterator[tuple[Path, Runtime]]:
     """A relay that wants limits decided, without a daemon. `more` of the settings that both share."""
-    listen, behind = folder / "cri.sock", folder / "runtime.sock"
     flags = kernel(folder)
     with (folder / "nodeward.yaml").open("a") as settings:
         settings.write(more)
-    with runtime_at(behind, runtime, threads) as made, relay_process(listen, behind, *flags):
+    with rig.relayed(folder, *flags, behave=runtime, threads=threads) as (listen, made, _):
         yield listen, made
 
 
@@ -72,14 +71,14 @@ def limited(made: Runtime) -> bool:
     return got(made, "CreateContainer") != create()
 
 
+# ---- the daemon is away
+
+
 def create_of(source: str = "api", namespace: str = "default") -> bytes:
     made = cri.CreateContainerRequest.FromString(create())
     made.sandbox_config.annotations["kubernetes.io/config.source"] = source
     made.sandbox_config.metadata.namespace = namespace
     return made.SerializeToString()
-
-
-# ---- the daemon is away
 
 
 def test_a_daemon_that_is_dead_at_boot_costs_nothing_and_decides_once_it_is_there(tmp_path: Path) -> None:
@@ -168,48 +167,18 @@ def test_a_thousand_held_calls_are_all_answered_while_the_daemon_restarts(tmp_pa
 # ---- something else answers
 
 
-class Daemon:
+@contextmanager
+def instead(folder: Path, says: Callable[[Frame, Callable[[bytes], None]], None]) -> Iterator[None]:
     """A socket in the daemon's place: `says` is given each frame and the way to answer."""
 
-    def __init__(self, path: Path, says: Callable[[Frame, Callable[[bytes], None]], None]) -> None:
-        self.asked: list[Frame] = []
-        self._says = says
-        self._server = socket.socket(socket.AF_UNIX)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._server.bind(str(path))
-        self._server.listen()
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        with suppress(OSError):
-            while True:
-                peer, _ = self._server.accept()
-                threading.Thread(target=self._hear, args=(peer,), daemon=True).start()
-
-    def _hear(self, peer: socket.socket) -> None:
+    def hear(peer: socket.socket) -> None:
         reader = door_frames.FrameReader()
-        with peer, suppress(OSError):
-            while data := peer.recv(1 << 16):
-                for frame in reader.feed(data):
-                    self.asked.append(frame)
-                    self._says(frame, peer.sendall)
+        while data := peer.recv(1 << 16):
+            for frame in reader.feed(data):
+                says(frame, peer.sendall)
 
-    def close(self) -> None:
-        self._server.shutdown(socket.SHUT_RDWR)
-        self._thread.join(WAIT_S)
-        self._server.close()
-
-
-@contextmanager
-def instead(folder: Path, says: Callable[[Frame, Callable[[bytes], None]], None]) -> Iterator[Daemon]:
-    path = folder / "run" / door_frames.SOCKET
-    daemon = Daemon(path, says)
-    try:
-        yield daemon
-    finally:
-        daemon.close()
-        path.unlink()
+    with in_its_place(folder / "run" / door_frames.SOCKET, hear):
+        yield
 
 
 def greets(frame: Frame, answer: Callable[[bytes], None]) -> bool:

@@ -16,7 +16,6 @@ from typing import cast
 
 import pytest
 
-from nodeward.contracts import cri_pb2 as cri
 from nodeward.features.settings import DumpSection
 from nodeward.host import leftover_time
 from nodeward.host.backoff import Backoff
@@ -193,26 +192,6 @@ def test_a_writer_whose_disk_hangs_beyond_the_end_marks_what_is_missing_once_the
     assert writers[0]._process.wait(WAIT_S) == 0
     assert path.read_text().endswith("# 2 messages are missing here: they could not be written\n")
     assert "name: lost" not in path.read_text()
-
-
-def test_long_messages_reach_a_writer_that_was_held_up_whole_and_in_their_order(tmp_path: Path) -> None:
-    path = tmp_path / "cri.dump"
-    texts = [f"{number}-" + "v" * (dump_feed.COPIED_BYTES + 1000 * number) for number in range(200)]
-
-    async def tale(to: Feed, writers: list[Writer]) -> None:
-        writers[0]._process.send_signal(signal.SIGSTOP)
-        for number, text in enumerate(texts):
-            asked = cri.VersionRequest(version=text).SerializeToString()
-            to.request(Call(number, 1, "/runtime.v1.RuntimeService/Version", 1), message(asked))
-        await asyncio.sleep(2 * dump_feed.LATER_S)
-        assert writers[0].ring.used > dump_ring.BYTES // 2
-        assert to.waiting_bytes > dump_ring.BYTES
-        writers[0]._process.send_signal(signal.SIGCONT)
-        await drained(to)
-        assert writers[0].ring.used == 0
-
-    assert dumped(path, tale)[0].lost == 0
-    assert re.findall(r'version: "?([^"\s]+)', path.read_text()) == texts
 
 
 def test_a_writer_that_closed_its_socket_and_does_not_end_is_killed_and_no_disk_is_blamed(

@@ -39,6 +39,7 @@ from tests.component.relay.rig import (
     log_of,
     people,
     relay_process,
+    relayed,
     runtime_at,
     scraped,
     status,
@@ -190,7 +191,9 @@ def test_what_is_followed_is_chosen_too_and_told_to_people_by_pod_and_container(
     path.write_text(life[0])
     with following(path, "--container", "app") as reading:
         with path.open("a") as file:
-            file.writelines((life[3], life[1], life[4], life[2]))
+            file.write(life[3][:30])
+            file.flush()
+            file.writelines((life[3][30:], life[1], life[4], life[2]))
         assert reading.stdout is not None
         told = [reading.stdout.readline() for _ in range(14)]
         reading.send_signal(signal.SIGINT)
@@ -210,19 +213,6 @@ def test_what_a_stranger_wrote_commands_no_terminal(tmp_path: Path) -> None:
         told = dump(path, *options)
         assert (told.exit_code, told.stdout.count(r"\u001b]0;yours\u0007\u009b2J") >= escaped) == (0, True)
         assert not {"\x1b", "\x07", "\x9b"} & set(told.stdout)
-
-
-def test_whoever_reads_may_stop_when_he_has_seen_enough(tmp_path: Path) -> None:
-    path = tmp_path / "cri.dump"
-    path.write_text("".join(pods_life()) * 2_000)
-    command = [sys.executable, "-m", "nodeward", "dump", str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reading:
-        assert reading.stdout is not None
-        assert "RunPodSandbox" in reading.stdout.readline()
-        reading.stdout.close()
-        assert reading.stderr is not None
-        assert reading.stderr.read() == ""
-        assert reading.wait(scaled(60)) == -signal.SIGPIPE
 
 
 def test_a_strangers_dump_neither_ends_the_reader_nor_grows_in_it(tmp_path: Path) -> None:
@@ -380,6 +370,11 @@ def test_nothing_is_lost_at_kubelets_own_mix_on_a_busy_machine(tmp_path: Path) -
     assert made == Counter({str(kubelet_mix.created_ns(nth)): kubelet_mix.CONTAINERS for nth in range(SECONDS)})
 
 
+KIB = 1024
+DISK = 'mount -t tmpfs -o size=512k tmpfs "$0" && exec "$@"'
+FULL = "full:.*"
+
+
 def test_a_disk_that_hangs_holds_no_call_up_and_every_message_is_in_the_file_or_counted_as_missing(
     tmp_path: Path,
 ) -> None:
@@ -410,20 +405,15 @@ def test_a_disk_that_hangs_holds_no_call_up_and_every_message_is_in_the_file_or_
     assert by_method(file)[2] == missing
 
 
-KIB = 1024
-DISK = 'mount -t tmpfs -o size=512k tmpfs "$0" && exec "$@"'
-FULL = "full:.*"
-
-
 def ask(channel: grpc.Channel, size: int) -> None:
     asked = cri.VersionRequest(version="x" * size).SerializeToString()
     assert call(channel, "Version", asked) == asked
 
 
 def test_a_file_that_has_grown_is_begun_anew_under_calls_and_who_follows_is_told_of_each(tmp_path: Path) -> None:
-    listen, behind, file, most = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "dump", 1024 * KIB
+    file, most = tmp_path / "dump", 1024 * KIB
     flags = ("--dump-file", str(file), "--dump", FULL, "--set", f"dump.max_bytes={most}")
-    with runtime_at(behind), relay_process(listen, behind, *flags), client_of(listen) as channel:
+    with relayed(tmp_path, *flags) as (listen, _, _), client_of(listen) as channel:
         ask(channel, 1)
         wait_for(file.exists, "a dump")
         with following(file, "-o", "json") as reading:
@@ -435,7 +425,6 @@ def test_a_file_that_has_grown_is_begun_anew_under_calls_and_who_follows_is_told
                 followed += [int(json.loads(reading.stdout.readline())["number"]) for _ in range(3)]
             reading.send_signal(signal.SIGINT)
             assert reading.wait(WAIT_S) == 0
-        wait_for(status_socket(listen).is_socket, "relay.sock")
         assert lost(listen) == 0
     kept = file.with_name("dump.1")
     assert followed == list(range(1, 17))

@@ -6,14 +6,10 @@ Daemon and relay are the real ones, on one `run_dir`; kubelet and runtime are gr
 import asyncio
 import json
 import os
-import signal
 import socket
 import stat
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,12 +26,15 @@ from nodeward_sim.doubles.apiserver import ApiServer
 from tests.component.daemon import rig as daemon
 from tests.component.daemon.rig import EPC
 from tests.component.relay.rig import (
+    NODEWARD,
     WAIT_S,
     Runtime,
     client_of,
+    in_its_place,
     log_of,
     people,
     relay_process,
+    running,
     runtime_at,
     status_socket,
     wait_for,
@@ -95,36 +94,13 @@ def test_a_pods_spec_is_its_containers_limit_from_birth_while_the_daemon_runs(tm
 # ---- what both tell of a pod and its VM
 
 
-@contextmanager
-def answering(path: Path, answer: Callable[[bytes], bytes]) -> Iterator[list[bytes]]:
-    """A socket that answers lines, in the relay's place; gives what it was asked."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    asked: list[bytes] = []
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(path))
-        server.listen()
-
-        def serve() -> None:
-            with suppress(OSError):
-                while True:
-                    peer, _ = server.accept()
-                    with peer, suppress(OSError):
-                        if line := peer.makefile("rb").readline():
-                            asked.append(line)
-                            peer.sendall(answer(line))
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        try:
-            yield asked
-        finally:
-            server.shutdown(socket.SHUT_RDWR)
-            thread.join(WAIT_S)
-    path.unlink()
+def newer(peer: socket.socket) -> None:
+    """A relay of a later version, which answers any line."""
+    peer.makefile("rb").readline()
+    peer.sendall(b'{"v":2,"pod":{"uid":"u"},"pulls":{"version":"9","pid":1}}\n')
 
 
 CANARY = "c4n4ry"
-NEWER = b'{"v":2,"pod":{"uid":"u"},"pulls":{"version":"9","pid":1}}\n'
 
 
 @dataclass(slots=True)
@@ -152,15 +128,8 @@ class Node:
     @contextmanager
     def daemon(self) -> Iterator[None]:
         """`nodeward node`, once it knows the pod."""
-        program = str(Path(sys.executable).parent / "nodeward")
-        with (self.folder / "node.log").open("a") as log:
-            process = subprocess.Popen([program, "node", "--config", self.settings], stderr=log)
-        try:
-            wait_for(self.knows, "the pod in the Pod API")
+        with running([NODEWARD, "node", "--config", self.settings], self.folder / "node.log", self.knows):
             yield
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(WAIT_S)
 
     @contextmanager
     def relay(self) -> Iterator[None]:
@@ -258,7 +227,7 @@ def test_pulls_are_told_while_a_relay_answers_and_why_not_else(tmp_path: Path) -
                 assert node.pulls() == ([pull], "")
             away = f"no relay answers at {run}/relay.sock; only a relay before the runtime sees pulls"
             assert node.pulls() == ([], away)
-            with answering(run / relay_line.SOCKET, lambda _: NEWER):
+            with in_its_place(run / relay_line.SOCKET, newer):
                 pulls, why = node.pulls()
             assert (pulls, "version 2 is not known" in why) == ([], True)
         assert CANARY not in log_of(node.listen) + (node.folder / "node.log").read_text()

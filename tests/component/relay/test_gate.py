@@ -30,8 +30,7 @@ from tests.component.relay.rig import (
     decided_by,
     node_process,
     people,
-    relay_process,
-    runtime_at,
+    relayed,
     wait_for,
 )
 from tests.component.relay.test_limits import call, create, got, kernel, runtime
@@ -41,11 +40,11 @@ from tests.component.relay.test_sizing import run as run_pod
 @contextmanager
 def node(folder: Path, gate: str = "handlers: {kata: [verdict]}", *flags: str) -> Iterator[tuple[Path, Runtime]]:
     """A relay that holds pods with a gate. `flags`: those of `test_limits.kernel`, whose settings it has too."""
-    listen, behind, settings = folder / "cri.sock", folder / "runtime.sock", folder / "nodeward.yaml"
+    settings = folder / "nodeward.yaml"
     before = settings.read_text() if flags else f"run_dir: {folder}/run\n"
     settings.write_text(f"{before}gate: {{mode: enforce, {gate}}}\n")
     words = flags or ("--config", str(settings))
-    with runtime_at(behind, of_kata) as made, relay_process(listen, behind, *words):
+    with relayed(folder, *words, behave=of_kata) as (listen, made, _):
         yield listen, made
 
 
@@ -177,14 +176,3 @@ def test_containers_are_held_by_what_the_runtime_tells_of_their_sandbox(tmp_path
             assert got(made, "CreateContainer").startswith(create())
             assert got(made, "CreateContainer") != create(), "it has its limit"
             assert [name for name, _ in made.got].count("PodSandboxStatus") == 2
-
-
-def test_a_pod_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    annotated = cri.RunPodSandboxRequest.FromString(run_pod("runc"))
-    annotated.config.annotations["nodeward.io/gate"] = "verdict"
-    with node(tmp_path) as (listen, made):
-        assert "whether this pod has a gate cannot be told" in refused(listen, request=b"\x0a\xff")
-        assert "nobody could be asked" in refused(listen, request=annotated.SerializeToString())
-        restore = cri.RestorePodRequest(config=annotated.config, runtime_handler="runc")
-        assert "nobody could be asked" in refused(listen, "RestorePod", restore.SerializeToString())
-        assert not made.got

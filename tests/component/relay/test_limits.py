@@ -29,6 +29,7 @@ from tests.component.relay.rig import (
     node_process,
     people,
     relay_process,
+    relayed,
     runtime_at,
     wait_for,
 )
@@ -96,9 +97,8 @@ def node(
     folder: Path, behave: Behave = runtime, *flags: str, capacity: str = "sgx_epc 1048576\n"
 ) -> Iterator[tuple[Path, Runtime]]:
     """Relay and daemon, once the daemon decides. `flags` are the daemon's."""
-    listen, behind = folder / "cri.sock", folder / "runtime.sock"
     words = kernel(folder, capacity)
-    with runtime_at(behind, behave) as made, relay_process(listen, behind, *words), node_process(folder, *flags):
+    with relayed(folder, *words, behave=behave) as (listen, made, _), node_process(folder, *flags):
         decided_by(listen)
         yield listen, made
 
@@ -129,21 +129,6 @@ def test_a_container_is_created_and_updated_with_its_pods_limit(tmp_path: Path) 
     assert dict(cri.UpdateContainerResourcesRequest.FromString(changed).linux.unified) == {"misc.max": "sgx_epc 8192"}
     assert "  Source: annotation epc-limit.nri.io/container.app." in why.splitlines()
     assert {path.name for path in (tmp_path / "run").iterdir()} >= {"relay.sock.lock", "node.lock"}
-
-
-def test_a_daemon_asks_the_runtime_what_there_is_by_the_version_that_it_has(tmp_path: Path) -> None:
-    refused = list[str]()
-
-    def behave(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
-        if not refused:
-            refused.append(name)
-            context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown service runtime.v1.RuntimeService")
-        return runtime(name, request, context)
-
-    with node(tmp_path, behave) as (listen, made), client_of(listen) as channel:
-        assert "relay=listed sandboxes=1 containers=1 by=v1alpha2" in (tmp_path / "node.log").read_text()
-        call(channel, "UpdateContainerResources", update())
-        assert got(made, "UpdateContainerResources") != update()
 
 
 def test_a_create_that_is_too_large_to_be_held_goes_on_and_its_container_is_known(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 from nodeward.contracts import cri_pb2 as cri
 from tests.component.relay.dump_rig import dump
 from tests.component.relay.rig import (
+    NODEWARD,
     SERVICE,
     WAIT_S,
     Behave,
@@ -27,6 +28,7 @@ from tests.component.relay.rig import (
     log_of,
     people,
     relay_process,
+    relayed,
     runtime_at,
     status,
     wait_for,
@@ -55,15 +57,11 @@ def answered(channel: grpc.Channel) -> bool:
 
 
 def test_a_message_of_16_mib_passes_and_stands_whole_in_a_dump(tmp_path: Path) -> None:
-    listen, runtime, file = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "cri.dump"
+    file = tmp_path / "cri.dump"
     flags = "--dump-file", str(file), "--set", "dump.rules=full:.*", "--set", "dump.show=[commands]"
     written = "m" * ((16 << 20) - 5)
     body = cri.ExecSyncRequest(container_id=written).SerializeToString()
-    with (
-        runtime_at(runtime, lambda name, request, context: request),
-        relay_process(listen, runtime, *flags),
-        client_of(listen) as channel,
-    ):
+    with relayed(tmp_path, *flags) as (listen, _, _), client_of(listen) as channel:
         assert len(body) == 16 << 20
         assert call(channel, "ExecSync", body) == body
         _, asked, answered = lines_of_dump(file, 3)
@@ -73,13 +71,9 @@ def test_a_message_of_16_mib_passes_and_stands_whole_in_a_dump(tmp_path: Path) -
 
 
 def test_what_passes_and_is_not_in_the_dump_is_marked_there_and_counted(tmp_path: Path) -> None:
-    listen, runtime, file = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "cri.dump"
+    file = tmp_path / "cri.dump"
     flags = "--dump-file", str(file), "--set", "dump.rules=full:.*"
-    with (
-        runtime_at(runtime, lambda name, request, context: request),
-        relay_process(listen, runtime, *flags),
-        client_of(listen) as channel,
-    ):
+    with relayed(tmp_path, *flags) as (listen, _, _), client_of(listen) as channel:
         call(channel, "ExecSync", bytes((16 << 20) + 1))
         with socket.socket(socket.AF_UNIX) as odd:
             odd.settimeout(WAIT_S)
@@ -115,9 +109,8 @@ def test_the_runtimes_errors_trailers_and_deadlines_stay_end_to_end(tmp_path: Pa
         return b""
 
     with (
-        runtime_at(tmp_path / "r", behave),
-        relay_process(tmp_path / "l", tmp_path / "r"),
-        client_of(tmp_path / "l") as channel,
+        relayed(tmp_path, behave=behave) as (listen, _, _),
+        client_of(listen) as channel,
         pytest.raises(grpc.RpcError) as caught,
     ):
         call(channel, "ContainerStatus", timeout_s=20)
@@ -164,7 +157,6 @@ def test_a_client_lives_through_restarts_of_the_runtime_and_of_the_relay(tmp_pat
 
 @pytest.mark.parametrize("begun", [False, True], ids=["not answered yet", "answered in part"])
 def test_sigterm_lets_calls_end_that_are_not_answered_whole(begun: bool, tmp_path: Path) -> None:
-    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
     gate, release = os.pipe()
 
     def behave(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
@@ -172,7 +164,7 @@ def test_sigterm_lets_calls_end_that_are_not_answered_whole(begun: bool, tmp_pat
             context.send_initial_metadata(())
         return os.read(gate, 1)
 
-    with runtime_at(runtime, behave) as server, relay_process(listen, runtime) as process, client_of(listen) as channel:
+    with relayed(tmp_path, behave=behave) as (listen, server, process), client_of(listen) as channel:
         answer = channel.unary_stream(f"{SERVICE}/Version")(b"", timeout=WAIT_S)  # whose beginning can be waited for
         wait_for(lambda: bool(server.got), "call")
         if begun:
@@ -189,12 +181,10 @@ def test_sigterm_lets_calls_end_that_are_not_answered_whole(begun: bool, tmp_pat
 
 def test_sigterm_is_told_by_goaway_that_names_no_stream_and_at_last_the_last_one(tmp_path: Path) -> None:
     """A call that was on its way when the relay began to end is answered too."""
-    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
     gate, release = os.pipe()
     end = StrictEnd(client=True)
     with (
-        runtime_at(runtime, lambda *_: os.read(gate, 1)) as server,
-        relay_process(listen, runtime) as process,
+        relayed(tmp_path, behave=lambda *_: os.read(gate, 1)) as (listen, server, process),
         socket.socket(socket.AF_UNIX) as client,
         open(release, "wb", buffering=0) as released,
     ):
@@ -225,8 +215,7 @@ def test_sigterm_is_told_by_goaway_that_names_no_stream_and_at_last_the_last_one
 
 
 def test_sigterm_does_not_wait_for_a_stream_of_events_that_never_ends(tmp_path: Path) -> None:
-    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
-    with runtime_at(runtime) as server, relay_process(listen, runtime) as process, client_of(listen) as channel:
+    with relayed(tmp_path) as (listen, server, process), client_of(listen) as channel:
         events = channel.unary_stream(f"{SERVICE}/GetContainerEvents")(b"", timeout=WAIT_S)
         wait_for(lambda: bool(server.begun), "stream")
         process.terminate()
@@ -315,8 +304,7 @@ def test_a_living_socket_a_file_and_the_runtimes_own_are_left_alone(tmp_path: Pa
 
 
 def _says(listen: Path, runtime: Path, within: Sequence[str] = ()) -> str:
-    program = Path(sys.executable).parent / "nodeward"
-    command = [*within, str(program), "relay", "--listen", str(listen), "--runtime", str(runtime)]
+    command = [*within, NODEWARD, "relay", "--listen", str(listen), "--runtime", str(runtime)]
     command += ["--set", f"run_dir={listen.parent}/run"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 1

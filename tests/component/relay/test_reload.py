@@ -2,31 +2,19 @@
 
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
 import grpc
 import pytest
 
-from tests.component.relay.rig import (
-    Runtime,
-    client_of,
-    log_of,
-    relay_process,
-    runtime_at,
-    wait_for,
-)
+from tests.component.relay.rig import Runtime, client_of, log_of, relayed, wait_for
 from tests.component.relay.test_limits import call, create, got, kernel, runtime
 
 
-@contextmanager
-def relayed(folder: Path) -> Iterator[tuple[Path, Runtime, subprocess.Popen[str]]]:
-    listen, behind = folder / "cri.sock", folder / "runtime.sock"
-    flags = ("--dump-file", str(folder / "dump"), *kernel(folder))
-    with runtime_at(behind, runtime) as made, relay_process(listen, behind, *flags) as process:
-        yield listen, made, process
+def dumping(folder: Path) -> AbstractContextManager[tuple[Path, Runtime, subprocess.Popen[str]]]:
+    return relayed(folder, "--dump-file", str(folder / "dump"), *kernel(folder), behave=runtime)
 
 
 def change(folder: Path, process: subprocess.Popen[str], more: str) -> None:
@@ -36,7 +24,7 @@ def change(folder: Path, process: subprocess.Popen[str], more: str) -> None:
 
 
 def test_rules_of_the_dump_and_what_undecided_calls_become_change_at_once(tmp_path: Path) -> None:
-    with relayed(tmp_path) as (listen, made, process), client_of(listen) as channel:
+    with dumping(tmp_path) as (listen, made, process), client_of(listen) as channel:
         call(channel, "CreateContainer", create())
         assert got(made, "CreateContainer") == create(), "nobody decides, and on_error is pass"
         dump = tmp_path / "dump"
@@ -62,7 +50,7 @@ FUTILE = (
 
 
 def test_settings_with_faults_or_for_a_later_start_change_nothing(tmp_path: Path) -> None:
-    with relayed(tmp_path) as (listen, made, process), client_of(listen) as channel:
+    with dumping(tmp_path) as (listen, made, process), client_of(listen) as channel:
         before = (tmp_path / "nodeward.yaml").read_text()
         for more, said in FUTILE:
             change(tmp_path, process, more)
@@ -81,11 +69,10 @@ def says(listen: Path, words: str) -> bool:
 def test_an_empty_dump_file_switches_the_settings_one_off_and_faults_name_the_flag_that_was_given(
     tmp_path: Path,
 ) -> None:
-    listen, behind, dump = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "dump"
-    flags = ("--dump-file", "", "--dump", "full:.*", *kernel(tmp_path))
+    dump, flags = tmp_path / "dump", ("--dump-file", "", "--dump", "full:.*", *kernel(tmp_path))
     settings = tmp_path / "nodeward.yaml"
     settings.write_text(f"{settings.read_text()}dump: {{file: {dump}}}\n")
-    with runtime_at(behind), relay_process(listen, behind, *flags) as process, client_of(listen) as channel:
+    with relayed(tmp_path, *flags) as (listen, _, process), client_of(listen) as channel:
         assert call(channel, "Version", b"v") == b"v"
         settings.write_text("dump: 3\n")
         process.send_signal(signal.SIGHUP)

@@ -16,11 +16,10 @@ import grpc
 import pytest
 
 from nodeward.contracts import cri_pb2 as cri
-from nodeward.core.modes import Mode, OnError
+from nodeward.core.modes import OnError
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.features.pods.effects import last_known
 from nodeward.features.sandboxes.effects import vm_guard
-from nodeward.features.sandboxes.settings import SizingSettings
 from nodeward.features.settings import KubeSection, NriSection, RelaySection, Settings
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles
@@ -35,7 +34,7 @@ from tests.component.relay.rig import (
     node_process,
     people,
     relay_here,
-    relay_process,
+    relayed,
     runtime_at,
     wait_for,
 )
@@ -59,7 +58,7 @@ def node(
     folder: Path, mode: str, *, daemon: bool = True
 ) -> Iterator[tuple[Path, Runtime, list[subprocess.Popen[str]]]]:
     """Relay and daemon, which knows the pod by what it has on disk; their processes."""
-    listen, behind, settings = folder / "cri.sock", folder / "runtime.sock", folder / "nodeward.yaml"
+    settings = folder / "nodeward.yaml"
     (folder / "state").mkdir()
     Path(last_known.FILE.path_in(f"{folder}/state")).write_bytes(
         last_known.FILE.encode(last_known.Remembered((SPEC,), 1_700_000_000 * 10**9))
@@ -69,8 +68,7 @@ def node(
         f"kube: {{enabled: false}}\nsizing: {{mode: {mode}, handlers: [kata]}}\n"
     )
     with (
-        runtime_at(behind, runtime) as made,
-        relay_process(listen, behind, "--config", str(settings)) as relay,
+        relayed(folder, "--config", str(settings), behave=runtime) as (listen, made, relay),
         node_process(folder) if daemon else nullcontext() as process,
     ):
         if process is None:
@@ -109,46 +107,6 @@ def test_a_vm_gets_what_its_pod_requests(tmp_path: Path) -> None:
 def test_without_a_daemon_a_vm_gets_the_size_that_kubelet_sent(tmp_path: Path) -> None:
     with node(tmp_path, "enforce", daemon=False) as (listen, made, _):
         assert sent(listen, made) == b""
-
-
-CONTAINERD = """[plugins."cri".containerd.runtimes.kata]
-runtime_type = "io.containerd.kata.v2"
-options = {ConfigPath = "/opt/runtime-rs/c.toml"}
-"""
-RUNTIME_RS = """[hypervisor.qemu]
-default_vcpus = 2
-default_memory = 512
-[runtime]
-name = "virt_container"
-static_sandbox_resource_mgmt = true
-"""
-
-
-ONE_LIMIT = (
-    (50_000, 0, (100_000, 50_000, 512 * MIB)),
-    (0, 256 * MIB, (100_000, 200_000, 256 * MIB)),
-    (-1, 256 * MIB, (100_000, 200_000, 256 * MIB)),
-)
-"""A quota, a limit of memory, and what is sent: with a limit of CPUs alone, of memory alone, and CPUs without limit."""
-
-
-def test_runtime_rs_is_sent_its_default_of_what_a_pod_does_not_limit(tmp_path: Path) -> None:
-    """Of one limit alone runtime-rs makes a VM of its overhead's 32 MiB, or without a CPU of its own."""
-    for path, text in (("etc/containerd/config.toml", CONTAINERD), ("opt/runtime-rs/c.toml", RUNTIME_RS)):
-        (tmp_path / path).parent.mkdir(parents=True)
-        (tmp_path / path).write_text(text)
-    listen, behind = tmp_path / "cri.sock", tmp_path / "runtime.sock"
-    made = cri.RunPodSandboxRequest(runtime_handler="kata")
-    made.config.metadata.CopyFrom(cri.PodSandboxMetadata(name="pod", uid="u", namespace="default"))
-    asked = made.config.linux.resources
-    settings = of(tmp_path, sizing=SizingSettings(Mode.ENFORCE))
-    with runtime_at(behind, runtime) as there, both(tmp_path, settings), client_of(listen) as channel:
-        for quota, memory, given in ONE_LIMIT:
-            asked.cpu_shares, asked.cpu_period = 2, 100_000
-            asked.cpu_quota, asked.memory_limit_in_bytes = quota, memory
-            call(channel, "RunPodSandbox", made.SerializeToString())
-            sent_on = cri.RunPodSandboxRequest.FromString(got(there, "RunPodSandbox")).config.linux.resources
-            assert (sent_on.cpu_period, sent_on.cpu_quota, sent_on.memory_limit_in_bytes) == given
 
 
 def test_observe_says_and_changes_nothing_until_the_settings_are_others(tmp_path: Path) -> None:

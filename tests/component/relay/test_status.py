@@ -8,8 +8,8 @@ import signal
 import socket
 import stat
 from base64 import b64decode
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from tests.component.relay.rig import (
     node_process,
     people,
     relay_process,
+    relayed,
     runtime_at,
     said,
     scraped,
@@ -57,16 +58,8 @@ STRANGE = {
 }
 
 
-@contextmanager
-def relayed(folder: Path, *flags: str) -> Iterator[Path]:
-    listen, behind = folder / "cri.sock", folder / "runtime.sock"
-    with runtime_at(behind), relay_process(listen, behind, *flags):
-        wait_for(status_socket(listen).is_socket, "relay.sock")
-        yield listen
-
-
 def test_calls_are_told_by_method_and_result_with_what_they_waited(tmp_path: Path) -> None:
-    with relayed(tmp_path) as listen, client_of(listen) as channel:
+    with relayed(tmp_path) as (listen, _, _), client_of(listen) as channel:
         for _ in range(3):
             call(channel, "Version", b"v")
         for name in ("LaterThan37", "EvenLater"):
@@ -90,7 +83,6 @@ def test_calls_are_told_by_method_and_result_with_what_they_waited(tmp_path: Pat
 
 
 def test_what_is_held_copied_and_not_yet_written_is_told(tmp_path: Path) -> None:
-    listen, behind = tmp_path / "cri.sock", tmp_path / "runtime.sock"
     path = b"/runtime.v1.RuntimeService/CreateContainer"
     headers = ((b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"localhost"))
     part = b"\0" + (1000).to_bytes(4, "big") + bytes(300)
@@ -99,8 +91,7 @@ def test_what_is_held_copied_and_not_yet_written_is_told(tmp_path: Path) -> None
     def queues() -> dict[str, int]:
         return dict(status(listen).queues)
 
-    with runtime_at(behind, limits.runtime), relay_process(listen, behind, *flags) as relay, ExitStack() as stack:
-        wait_for(status_socket(listen).is_socket, "relay.sock")
+    with relayed(tmp_path, *flags, behave=limits.runtime) as (listen, _, relay), ExitStack() as stack:
         wait_for(lambda: queues() == {"held": 0, "copied": 0, "dump": 0}, "empty queues")
         writer = writer_of(relay)
         os.kill(writer, signal.SIGSTOP)
@@ -138,7 +129,7 @@ def test_a_runtime_that_is_away_is_told_and_where_calls_are_not_counted_people_a
 
 
 def test_strangers_and_strange_requests_hold_up_neither_calls_nor_the_next_to_ask(tmp_path: Path) -> None:
-    with relayed(tmp_path) as listen, client_of(listen) as channel, ExitStack() as stack:
+    with relayed(tmp_path) as (listen, _, _), client_of(listen) as channel, ExitStack() as stack:
         for what, (line, fault) in STRANGE.items():
             answer: dict[str, object] = json.loads(said(status_socket(listen), line))
             assert (answer["v"], fault in str(answer["error"])) == (1, True), what
@@ -171,10 +162,8 @@ def test_the_next_relay_has_the_socket_once_the_one_before_lets_it_go(tmp_path: 
 
 
 def test_people_see_the_relay_where_there_is_no_daemon(tmp_path: Path) -> None:
-    listen, behind = tmp_path / "cri.sock", tmp_path / "runtime.sock"
     flags = limits.kernel(tmp_path)
-    with runtime_at(behind, limits.runtime), relay_process(listen, behind, *flags), client_of(listen) as channel:
-        wait_for(status_socket(listen).is_socket, "relay.sock")
+    with relayed(tmp_path, *flags, behave=limits.runtime) as (listen, _, _), client_of(listen) as channel:
         limits.call(channel, "CreateContainer", limits.create())
         table = people(listen, "status")
         tree = json.loads(people(listen, "status", "-o", "json").stdout)
@@ -227,21 +216,6 @@ def test_the_daemon_shows_the_relay_in_its_status_and_metrics_while_there_is_one
     assert "calls are held for containers, and decided by the node daemon (process " in both.stdout
     assert "capacity: sgx_epc" in both.stdout
     assert "  Source: annotation epc-limit.nri.io/container.app." in why.stdout.splitlines()
-
-
-def test_a_relay_that_is_killed_under_its_clients_is_missing_until_there_is_one_again(tmp_path: Path) -> None:
-    port = free_port()
-    limits.kernel(tmp_path)
-    with daemon(tmp_path, port), relayed(tmp_path) as listen, client_of(listen) as channel:
-        call(channel, "Version")
-        wait_for(lambda: any(n > 0 for name, n in scraped(port).items() if "_clients" in name), "a client")
-        os.kill(status(listen).pid, signal.SIGKILL)
-        wait_for(lambda: scraped(port) == {"nodeward_relay_up": 0.0}, "a missing relay")
-    with daemon(tmp_path, port):
-        wait_for(lambda: scraped(port) == {"nodeward_relay_up": 0.0}, "a missing relay, to another daemon")
-        with relayed(tmp_path):
-            wait_for(lambda: scraped(port).get("nodeward_relay_up") == 1.0, "a relay")
-        wait_for(lambda: scraped(port) == {}, "none is expected")
 
 
 def test_a_relay_that_hangs_is_told_and_takes_nothing_else_down(tmp_path: Path) -> None:

@@ -431,8 +431,6 @@ def test_a_plan_tells_each_step_with_its_number_on_the_page() -> None:
             ("--cgroups-path", "/pod1/s1", "--memory", "9000", "--overhead", "5"),
             "create: limit /pod1 memory.limit_in_bytes 9005 (memory) unless it has one",
         ),
-        (("--split", "--cpu-m", "500"), "create: limit /p/kata_s1 cpu.cfs_quota_us 50000 (cpu)  [4]"),
-        (("--split", "--container", "c1=/p/c1"), "create: make /p/kata_c1 (all)  [2]"),
         (("--split", "--version", "2", "--threaded"), "create: make threaded /p/kata_s1/vcpu  [5]"),
         (("--cgroups-path", "a.slice:b:s1", "--driver", "systemd"), "create: make /a.slice/kata-sandbox-s1 (all)"),
         (("--split", "--virtiofsd", "30"), "place: move virtiofsd 30 to /kata (memory)  [7]"),

@@ -136,12 +136,14 @@ def test_a_long_name_is_cut_on_a_narrow_terminal_only() -> None:
     assert "p" * 200 in "".join(drawn(shown, 80))
 
 
-@pytest.mark.parametrize("height", [10, 11, 24])
-def test_no_more_lines_are_drawn_than_there_are(height: int) -> None:
-    lines = drawn(view(*[row(f"pod-{number}", "app", resource()) for number in range(20)]), 80, height)
+@pytest.mark.parametrize(("is_wide", "has"), [(True, "40 lines"), (False, "20 pods")], ids=["cgroups", "pods"])
+@pytest.mark.parametrize("height", [5, 12])
+def test_no_more_lines_are_drawn_than_there_are(height: int, is_wide: bool, has: str) -> None:
+    pods = [row(f"pod-{number}", "app" if is_wide else "", resource()) for number in range(20)]
+    lines = drawn(view(*pods), 80, height, is_wide=is_wide)
+    count, what = has.split()
 
-    assert len(lines) == height
-    assert lines[-1] == f"... and {40 - (height - 4)} more lines"
+    assert (len(lines), lines[-1]) == (height, f"... and {int(count) - (height - 4)} more {what}")
 
 
 def every_promise() -> NodeView:
@@ -198,13 +200,6 @@ def test_pods_with_long_names_fit_and_in_a_pipe_no_name_is_cut(width: int) -> No
 
     assert max(map(len, drawn(shown, width, is_wide=False)[2:])) <= width
     assert drawn(shown, 1000, is_wide=False)[-1].startswith(f"default/{'p' * 253}  344.0Mi")
-
-
-@pytest.mark.parametrize("height", [5, 12])
-def test_of_many_pods_as_many_are_drawn_as_there_are_lines(height: int) -> None:
-    lines = drawn(view(*[row(f"pod-{number}", "", resource()) for number in range(20)]), 80, height, is_wide=False)
-
-    assert (len(lines), lines[-1]) == (height, f"... and {20 - (height - 4)} more pods")
 
 
 SPEC = "the pod's spec in the API server"

@@ -179,20 +179,6 @@ def test_blocks_of_indexes_and_short_literals_do_to_the_table_what_they_do_at_th
         assert shadow._decoder.header_table.dynamic_entries == receiver.header_table.dynamic_entries
 
 
-def test_requests_with_deadlines_are_read_as_their_receiver_reads_them_whatever_falls_out_of_the_table() -> None:
-    encoder, receiver, shadow = Encoder(), Decoder(), ShadowDecoder()
-    for number in range(700):
-        headers = [
-            *((b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/runtime.v1.RuntimeService/Version")),
-            *((b":authority", b"localhost"), (b"user-agent", b"grpc-go/1.80.0"), (b"te", b"trailers")),
-            (b"grpc-timeout", b"%du" % (119_999_999 - number * 7)),
-        ]
-        block = bytes(encoder.encode(headers))
-        assert list(shadow.decode(block)) == headers
-        receiver.decode(block)
-        assert shadow._decoder.header_table.dynamic_entries == receiver.header_table.dynamic_entries
-
-
 def test_a_table_that_is_all_new_after_a_block_is_not_taken_for_the_one_before() -> None:
     """A table of one entry; the last one of each block may come to lie where that of the block before was."""
     encoder, shadow = Encoder(), ShadowDecoder()

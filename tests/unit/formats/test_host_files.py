@@ -232,10 +232,7 @@ def test_our_name_is_a_name_and_sorts_behind_the_workers(node: str) -> None:
     name = nfd.object_name(node)
     assert len(name) <= nfd.MAX_NAME
     assert name > node or node.startswith("zzzz")
-
-
-def test_long_names_of_different_nodes_differ() -> None:
-    assert nfd.object_name("n" * 252 + "a") != nfd.object_name("n" * 252 + "b")
+    assert nfd.object_name(node[:-1] + "b") != nfd.object_name(node[:-1] + "c")
 
 
 def listed(*objects: object, token: str = "") -> bytes:

@@ -17,18 +17,9 @@ from tests.unit.formats import checkpoints
 
 TDX = "devices.kubevirt.io/tdx"
 SECRET = "c2VjcmV0"
-REAL = (
-    b'{"Data":{"PodDeviceEntries":[{"PodUID":"4c6d6af9-c064-4c4a-812a-af554d74a0d1","ContainerName":"app",'
-    b'"ResourceName":"devices.kubevirt.io/tdx","DeviceIDs":{"-1":["tdx11"]},"AllocResp":"Cg0KBEtFWVMSBXRkeDEx"},'
-    b'{"PodUID":"dfe90188-9a84-449e-8197-d57e2fd78b11","ContainerName":"app","ResourceName":"devices.kubevirt.io/tdx",'
-    b'"DeviceIDs":{"-1":["tdx10"]},"AllocResp":"Cg0KBEtFWVMSBXRkeDEw"}],"RegisteredDevices":{"devices.kubevirt.io/tdx":'
-    b'["tdx4","tdx5","tdx7","tdx8","tdx9","tdx10","tdx0","tdx1","tdx6","tdx11","tdx2","tdx3"]}},"Checksum":2418950810}'
-)
-"""As kubelet 1.37 wrote it in tests/real/test_keys_handed_out.py."""
 WRITTEN = sorted((Path(__file__).parents[2] / "corpus" / "kubelet-checkpoint").glob("kubelet-*"))
 """By the code of these kubelets, of the same data (tests/corpus/README.md)."""
-UIDS = st.text("0123456789abcdef-", min_size=1, max_size=36)
-IDS = st.lists(st.text("tdx0123456789", min_size=1, max_size=8), unique=True)
+REAL = WRITTEN[-1].read_bytes()
 
 
 def entry(uid: object, ids: object, resource: str = TDX, container: str = "compute") -> dict[str, object]:
@@ -61,14 +52,6 @@ def test_nothing_is_no_fault(said: bytes) -> None:
     assert decode(said, [TDX]) == Checkpoint({}, {})
 
 
-@given(st.dictionaries(UIDS, IDS, max_size=5))
-def test_what_is_written_is_read_back(held: dict[str, list[str]]) -> None:
-    found = decode(file(*(entry(uid, {"-1": ids}) for uid, ids in held.items())), [TDX])
-    assert {uid: sorted(ids[TDX]) for uid, ids in found.pods.items()} == {
-        uid: sorted(ids) for uid, ids in held.items() if ids
-    }
-
-
 @pytest.mark.parametrize(
     ("said", "fault"),
     [
@@ -93,10 +76,6 @@ def test_garbage_is_refused_with_its_place(said: bytes, fault: str) -> None:
         decode(said, [TDX])
     assert SECRET not in str(caught.value)
     assert "\x1b" not in str(caught.value)
-
-
-def test_a_file_of_kubelet_1_37_has_its_checksum() -> None:
-    assert [ids[TDX] for ids in decode(REAL, [TDX]).pods.values()] == [("tdx11",), ("tdx10",)]
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.name)
@@ -128,7 +107,7 @@ def test_a_checksum_is_made_in_pieces_between_which_others_may_have_the_interpre
 
 
 def test_a_file_too_large_to_be_summed_is_believed_by_its_json() -> None:
-    padded = REAL.replace(b"2418950810", b"1") + b" " * checkpoint_file.MAX_CHECKED_BYTES
+    padded = REAL.replace(b'"Checksum":2812360149', b'"Checksum":1') + b" " * checkpoint_file.MAX_CHECKED_BYTES
     assert len(decode(padded, [TDX]).pods) == 2
 
 
@@ -210,7 +189,6 @@ def test_a_flag_changes_and_comes_back() -> None:
 
 def test_what_others_changed_meanwhile_stays() -> None:
     changed = text.flags_with(FLAGS, OURS)
-    edited = changed.replace('p:3"\n', 'p:4"\n').replace("p:4", "p:3", 1) if changed.count("p:3") > 1 else changed
     lines = changed.split("\n")
     edited = "\n".join([lines[0], lines[1].replace("p:3", "p:4"), *lines[2:]])
     assert text.back(edited, OURS.values()) == FLAGS.replace("p:3", "p:4")

@@ -1,7 +1,9 @@
 """The lines that processes of a node write for one another."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -66,17 +68,32 @@ views = st.builds(
 )
 
 
-@given(st.builds(HookRequest, *[texts] * 7, tables))
-def test_what_the_hook_asks(request: HookRequest) -> None:
-    line = hook_line.encode_request(request)
-    assert hook_line.decode_request(line) == request
-    assert line.index(b"\n") == len(line) - 1
+pulled = some(st.builds(PullRow, texts, texts, texts, counts, texts, texts, counts, counts, texts, texts))
+sandboxes = some(st.builds(SandboxKey, texts, texts, texts, texts, counts, texts))
+answers = st.builds(HookAnswer, amounts, texts, st.sampled_from(["pass", "refuse"]), texts)
+LINES: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callable[[bytes], object]]] = {
+    "what the hook asks": (
+        st.builds(HookRequest, *[texts] * 7, tables),
+        hook_line.encode_request,
+        hook_line.decode_request,
+    ),
+    "what the hook is answered": (answers, hook_line.encode_answer, hook_line.decode_answer),
+    "what the relay says": (views, relay_line.encode_answer, lambda line: relay_line.decode_answer(line, RelayView)),
+    "its pulls": (
+        st.builds(PullsView, texts, counts, st.booleans(), pulled, sandboxes, counts),
+        relay_line.encode_pulls,
+        relay_line.decode_pulls,
+    ),
+}
 
 
-@given(st.builds(HookAnswer, amounts, texts, st.sampled_from(["pass", "refuse"]), texts))
-def test_what_the_hook_is_answered(answer: HookAnswer) -> None:
-    line = hook_line.encode_answer(answer)
-    assert hook_line.decode_answer(line) == answer
+@pytest.mark.parametrize("what", LINES)
+@given(st.data())
+def test_what_is_written_is_one_line_and_read_back(what: str, data: st.DataObject) -> None:
+    strategy, encode, decode = LINES[what]
+    said = data.draw(strategy)
+    line = encode(said)
+    assert decode(line) == said
     assert line.index(b"\n") == len(line) - 1
 
 
@@ -87,24 +104,6 @@ def test_what_is_left_for_the_hook(pod: PodSpec, rule: LimitsSettings) -> None:
     left = PodSpec(pod.uid, pod.namespace, pod.name, bare, pod.overhead, Source.DISK)
     assert hook_file.decode_pod(hook_file.encode_pod(pod)) == left
     assert hook_file.decode_rule(hook_file.encode_rule(rule)) == rule
-
-
-@given(views)
-def test_what_the_relay_says_of_itself(view: RelayView) -> None:
-    line = relay_line.encode_answer(view)
-    assert relay_line.decode_answer(line, RelayView) == view
-    assert line.index(b"\n") == len(line) - 1
-
-
-@given(
-    some(st.builds(PullRow, texts, texts, texts, counts, texts, texts, counts, counts, texts, texts)),
-    some(st.builds(SandboxKey, texts, texts, texts, texts, counts, texts)),
-)
-def test_which_pulls_the_relay_has_seen(pulls: tuple[PullRow, ...], sandboxes: tuple[SandboxKey, ...]) -> None:
-    view = PullsView("1", 7, True, pulls, sandboxes, 3)
-    line = relay_line.encode_pulls(view)
-    assert relay_line.decode_pulls(line) == view
-    assert line.index(b"\n") == len(line) - 1
 
 
 def test_a_relay_that_does_not_know_the_question_is_older() -> None:

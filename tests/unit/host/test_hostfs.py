@@ -40,13 +40,6 @@ def test_path_is_cleaned(path: str, place: str) -> None:
     assert checked_path(path) == place
 
 
-def test_paths_lie_beneath_the_root(files: OsFiles, tmp_path: Path) -> None:
-    files.mkdir("/run")
-    files.append("/run/x", b"1", False)
-    assert (tmp_path / "run" / "x").read_bytes() == b"1"
-    assert files.listdir("/") == ["run"]
-
-
 def test_read_gives_the_whole_file_or_refuses(files: OsFiles, tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"x" * 100_000)
     assert len(files.read("/f", 100_000)) == 100_000
@@ -182,10 +175,6 @@ def test_folders_come_and_go(files: OsFiles) -> None:
     files.unlink("/d/f")
     files.rmdir("/d")
     assert files.listdir("/") == []
-
-
-def test_root_itself_is_the_machine(tmp_path: Path) -> None:
-    assert OsFiles("/").stat(str(tmp_path)) == OsFiles().stat(str(tmp_path))
 
 
 def test_a_fifo_is_refused_at_once(files: OsFiles, tmp_path: Path) -> None:

@@ -45,26 +45,8 @@ from tests.faults import FaultyFiles
 from tests.goals import slots_of, target
 from tests.lanes import Done, Ended, InlineLane, T
 from tests.rigs.daemon import FOLDER, YieldingClock, folders
+from tests.rigs.turned import TurnedClock
 from tests.unit.features.build import EPC, ManualClock, container_spec, node, pod_spec, started
-
-
-class TurnedClock:
-    """Each sleep runs what waits on the lane, and the last one ends the story."""
-
-    def __init__(self, lane: InlineLane, turns: int) -> None:
-        self._lane, self._turns = lane, turns
-
-    def now_ns(self) -> int:
-        return 0
-
-    def wall_ns(self) -> int:
-        return 0
-
-    async def sleep(self, seconds: float) -> None:
-        self._turns -= 1
-        if self._turns < 0:
-            raise asyncio.CancelledError
-        self._lane.drain()
 
 
 def test_nothing_is_written_while_the_api_server_has_never_answered() -> None:
@@ -204,7 +186,7 @@ class Life:
         self.writer = RecordWriter(files, self.lane, PATH, max_bytes, size(files, PATH))
         self._state, self._seq = State(), 0
 
-    def decides(self, count: int) -> None:
+    def decides(self, count: int, *, lands: bool = True) -> None:
         for _ in range(count):
             self._seq += 1
             event: Event = ApiLost("away", seq=self._seq, at_ns=self._seq)
@@ -212,7 +194,8 @@ class Life:
             self._state, decision = apply(before, event)
             self.writer(event, decision, before)
         self.writer.flush()
-        self.lane.drain()
+        if lands:
+            self.lane.drain()
 
 
 def lines(kernel: SimKernel) -> list[bytes]:
@@ -255,6 +238,36 @@ def test_what_a_full_disk_did_not_take_does_not_count_towards_the_bound() -> Non
     found = replay(lines(kernel))
     assert (found.segments, found.torn, found.difference) == (2, 1, "")
     assert found.events >= 5
+
+
+def test_what_gathers_behind_a_lost_batch_is_lost_with_it() -> None:
+    kernel = folders()
+    life = Life(FaultyFiles(kernel, fail_at=3, fail_errno=errno.ENOSPC))
+    life.decides(2)
+    life.decides(2, lands=False)  # this batch fails
+    life.decides(2)  # and these gather meanwhile: they cannot be decided again without it
+    life.decides(1)
+
+    found = replay(lines(kernel))
+
+    assert (found.segments, found.events, found.torn, found.difference) == (2, 3, 1, "")
+    heads = [line[:8] for line in lines(kernel)]
+    assert heads.index(b'["torn",') == heads.index(b'["segmen', 1) - 1, "nothing stands between"
+
+
+def test_replay_believes_no_gap_and_no_line_that_comes_late() -> None:
+    kernel = folders()
+    Life(kernel).decides(6)
+    head, *pairs = lines(kernel)
+    steps = [pairs[at : at + 2] for at in range(0, len(pairs), 2)]
+
+    late = [head, *steps[0], *steps[1], *steps[0], *steps[2]]
+    gap = [head, *steps[0], *steps[3]]
+    cut = [head, *steps[0], steps[1][0], *steps[3]]
+
+    assert [(one.events, one.torn, one.difference) for one in map(replay, (late, gap, cut))] == [
+        *((3, 0, ""), (1, 1, ""), (2, 1, "")),
+    ]
 
 
 class LateDisk(FaultyFiles):

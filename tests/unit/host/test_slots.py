@@ -6,31 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.core import events as ev
 from nodeward.core.cgroup import Hierarchy
-from nodeward.core.decision import Goal, Special, Target
+from nodeward.core.decision import Goal, Special
 from nodeward.core.events import Event, Missed, Reached
-from nodeward.core.ports import Written
 from nodeward.core.refusal import Reason
-from nodeward.core.workload import ContainerId, Phase
-from nodeward.features.all import ENGINE
-from nodeward.features.cpus.effects.start_barrier import StartBarrier
-from nodeward.features.cpus.settings import CpusSettings, OnLate
 from nodeward.features.limits.answer import leaves_rest
 from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.root import State
 from nodeward.features.settings import EngineSettings
 from nodeward.host.clock import SystemClock
-from nodeward.host.facts import FactsByKind
 from nodeward.host.lanes import GivenUpError
-from nodeward.host.runner import Core
 from nodeward.host.slots import ByEdge, Slots, UnknownKindError
 from nodeward.host.undo import UndoList
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.goals import slots_of, target
 from tests.lanes import Done, Ended, InlineLane, T
 from tests.unit.features.build import EPC, ManualClock
-from tests.unit.features.cpus.build import STATIC_RULES, home, machine, one
 
 ROOT = "/sys/fs/cgroup"
 HERE, OTHER = "/kubepods/pod1/app", "/kubepods/pod1/other-app"
@@ -213,53 +204,3 @@ def test_a_goal_for_many_places_is_reached_in_each_by_itself() -> None:
     reached = (target("subtree:/"), target("misc.max:sgx_epc:/a"))
     assert told[0] == Reached(reached, reached)
     assert isinstance(told[1], Missed)
-
-
-ALONE = ContainerId("c-0")
-
-
-class Desk:
-    """A core whose goals are written when the test lets the lane run."""
-
-    def __init__(self, cpus: CpusSettings) -> None:
-        self.lane = InlineLane()
-        self.written: dict[str, str] = {}
-        slots = Slots(self.lane, dict.fromkeys(("cpuset", "misc.max", "subtree"), self._write), SystemClock())
-        state = State(settings=EngineSettings(policy=STATIC_RULES, cpus=cpus))
-        self.core = Core(state, ENGINE, SystemClock(), slots, FactsByKind(), _nothing)
-        self.gate = StartBarrier(self.core, slots, leaves_rest)
-        self.core.tell(ev.TopologyRead(machine()))
-        for pod, cpus_of, qos in (("a", 0, "burstable"), ("c", 2, "")):
-            made = one(pod, cpus_of, qos)
-            self.core.ask(ev.Creating(home(pod, qos), made), 1)
-            self.core.tell(ev.Created(home(pod, qos), made))
-            self.core.tell(ev.Started(home(pod, qos), made.in_phase(Phase.RUNNING)))
-
-    def _write(self, target: Target, goal: Goal, _: bool) -> Written:
-        before = self.written.get(target.where, "")
-        self.written[target.where] = str(goal.value)
-        return Written(before != goal.value, before)
-
-
-async def _nothing(_: str) -> str:
-    return ""
-
-
-async def test_a_program_begins_once_the_others_were_read_back() -> None:
-    desk = Desk(CpusSettings())
-    assert desk.gate.needed()
-    waiting = asyncio.create_task(desk.gate.written(ALONE, 20.0))
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    desk.lane.drain()
-    assert await waiting == ""
-    assert desk.written["/kubepods/burstable/poda/a-0"] == "0-1,4-7"
-    assert desk.core.state.cpus.late == 0
-
-
-@pytest.mark.parametrize("rule", list(OnLate), ids=lambda rule: rule.value)
-async def test_after_its_time_a_program_begins_or_is_refused_by_the_setting(rule: OnLate) -> None:
-    desk = Desk(replace(CpusSettings(), on_late=rule, late_ms=1))
-    why = await desk.gate.written(ALONE, 20.0)
-    assert ("1 other container(s) could not be moved off its CPUs" in why) is (rule is OnLate.REFUSE)
-    assert desk.core.state.cpus.late == 1

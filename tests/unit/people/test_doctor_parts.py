@@ -67,6 +67,10 @@ CASES = {
         "no image can be pulled",
     ),
     "no-image-call": (replace(WELL, kubelet=KubeletFacts()), "relay-images-unseen", NOTE, "no image call"),
+    "image-calls": (
+        replace(WELL, kubelet=KubeletFacts(), view=replace(VIEW, calls=(CallRow("ImageFsInfo", {"OK": 1}, {}),))),
+        *("relay", OK, "1 calls"),
+    ),
     "dump-loses": (viewed(dump=DumpRow("/tmp/cri.dump", 9, 4, 0)), "relay-dump-loses", WARNING, "4 messages"),
     "uncounted": (viewed(counted=False), "relay", OK, "counts no calls"),
     "other-settings": (viewed(daemon=DaemonRow()), "relay-not-driver", WARNING, "for containers"),
@@ -89,12 +93,6 @@ def test_a_relay_is_judged(name: str) -> None:
     assert [(one.code, one.severity) for one in found] == [(code, severity)]
     assert words in found[0].what
     assert severity is Severity.OK or found[0].remedy
-
-
-def test_image_calls_that_have_passed_are_no_riddle() -> None:
-    calls = (CallRow("ImageFsInfo", {"OK": 1}, {"passed": 1}),)
-    facts = replace(WELL, kubelet=KubeletFacts(), view=replace(VIEW, calls=calls))
-    assert [one.code for one in relay(facts)] == ["relay"]
 
 
 def test_where_nobody_looked_nothing_is_said() -> None:

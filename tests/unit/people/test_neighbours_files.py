@@ -118,17 +118,14 @@ def test_a_flag_that_stands_in_no_known_file_is_refused(node: EndpointFiles) -> 
         (b"a: [", "no YAML"),
         (b"[]", "not a mapping"),
         (b"#" * 2_000_000, "larger than the 1048576 bytes"),
+        (None, "there is no such file; name kubelet's by --kubelet-config"),
     ],
 )
-def test_a_broken_configuration_is_named(node: EndpointFiles, content: bytes, why: str) -> None:
-    Path(node.config).write_bytes(content)
-    with pytest.raises(PointError, match=f"config.yaml: .*{why}"):
-        endpoint.to_relay(FILES, node, RELAY)
-
-
-def test_no_configuration_at_all_is_named(node: EndpointFiles) -> None:
+def test_a_broken_configuration_is_named(node: EndpointFiles, content: bytes | None, why: str) -> None:
     Path(node.config).unlink()
-    with pytest.raises(PointError, match="there is no such file; name kubelet's by --kubelet-config"):
+    if content is not None:
+        Path(node.config).write_bytes(content)
+    with pytest.raises(PointError, match=f"config.yaml: .*{why}"):
         endpoint.to_relay(FILES, node, RELAY)
 
 

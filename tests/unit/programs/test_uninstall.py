@@ -193,25 +193,18 @@ def test_a_pod_that_ends_while_its_node_is_uninstalled_fails_nothing(call: int) 
     assert kernel.read(f"{ROOT}/cgroup.subtree_control", 99).strip() == b""
 
 
-def test_a_limit_written_while_it_was_taken_back_is_taken_back() -> None:
+@pytest.mark.parametrize("gone", [False, True], ids=["while it is written", "when its cgroup is gone"])
+def test_a_limit_is_taken_back(gone: bool) -> None:
     kernel, lane = fresh(), InlineLane()
     slots = slots_of(lane, kernel, ManualClock())
     slots.set(GOALS)
-    slots.set([Goal(GOALS[2].target, Special.ABSENT, WHY)])
-    lane.drain()
-    assert kernel.read(f"{ROOT}/kubepods/pod1/misc.max", 99) == b"sgx_epc max\n"
-    assert slots.count == 2
-
-
-def test_a_limit_that_went_with_its_cgroup_needs_no_taking_back() -> None:
-    kernel, lane = fresh(), InlineLane()
-    slots = slots_of(lane, kernel, ManualClock())
-    slots.set(GOALS)
-    lane.drain()
-    kernel.rmdir(f"{ROOT}/kubepods/pod1")
+    if gone:
+        lane.drain()
+        kernel.rmdir(f"{ROOT}/kubepods/pod1")
     slots.set([Goal(GOALS[2].target, Special.ABSENT, WHY)])
     lane.drain()
     assert (slots.count, slots.unreached) == (2, 0)
+    assert gone or kernel.read(f"{ROOT}/kubepods/pod1/misc.max", 99) == b"sgx_epc max\n"
 
 
 def test_our_object_in_the_api_server_is_removed_or_named() -> None:

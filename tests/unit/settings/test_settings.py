@@ -28,15 +28,6 @@ from nodeward.settings.reload import merged
 from tests.unit.host.test_runner import core_with
 
 
-def test_environment_wins_over_the_file_and_flags_over_both(tmp_path: Path) -> None:
-    file = tmp_path / "s.yaml"
-    file.write_text("limits: {mode: off}\n")
-    assert load(str(file), {}).limits.mode is Mode.OFF
-    env = {"NODEWARD_LIMITS__MODE": "observe"}
-    assert load(str(file), env).limits.mode is Mode.OBSERVE
-    assert load(str(file), env, {"limits.mode": "enforce"}).limits.mode is Mode.ENFORCE
-
-
 @pytest.mark.parametrize("text", ["a: &x 1\nb: *x\n", "[]", "a: [", "2"])
 def test_aliases_and_what_is_no_mapping_are_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "s.yaml"
@@ -86,6 +77,18 @@ NO_NRI = {"nri.enabled": "false"}
         ("gate: {handlers: [kata]}", {}, {}, "gate.handlers: ['kata'] is not allowed; it must be names with values"),
         ("gate: {handlers: {a: key}}", {}, {}, "gate.handlers: {'a': 'key'} is not allowed; each value must be a list"),
         ("7: 1", {}, {}, "7: unknown key"),
+        (
+            "{cpus: {kubevirt_label: true}, kube: {enabled: false}}",
+            {},
+            {},
+            "cpus.kubevirt_label: the node's labels",
+        ),
+        (
+            "webhook: {annotate: [intel.com/x, intel.com/resources]}",
+            {},
+            {},
+            "webhook.annotate: 'intel.com/x' is none",
+        ),
         ("relay: {limits: true}", {}, {}, "relay.limits: NRI drives limits too"),
         ("nri: {plugin_name: a b}", {}, {}, "nri.plugin_name: 'a b' may only have letters, digits and any of . _ + -"),
         ("nri: {plugin_name: ''}", {}, {}, "nri.plugin_name: '' may only have"),
@@ -224,13 +227,6 @@ def test_a_plugins_name_may_have_what_a_runtime_takes() -> None:
     name = "Node.ward_2+x-y"
 
     assert from_tree({"nri": {"plugin_name": name}, "webhook": {"required_plugin": name}}, {}).nri.plugin_name == name
-
-
-def test_the_webhook_writes_only_annotations_that_somebody_reads() -> None:
-    with pytest.raises(
-        SettingsError, match=r"webhook\.annotate: 'intel\.com/x' is none of noderesource\.dev/resources, "
-    ):
-        from_tree({"webhook": {"annotate": ["intel.com/x", "intel.com/resources"]}}, {})
 
 
 def test_a_name_that_the_runtime_gave_and_would_not_take_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -406,11 +402,6 @@ def test_devices_and_epc_need_whoever_gives_them(tmp_path: Path, limits: str, mo
     file.write_text(f"limits: {{{limits}}}\n{more}\n")
     with pytest.raises(SettingsError, match=why):
         load(str(file), {})
-
-
-def test_the_label_of_kubevirt_needs_the_api_server() -> None:
-    with pytest.raises(SettingsError, match=r"cpus\.kubevirt_label: the node's labels are in the API server"):
-        from_tree({"cpus": {"kubevirt_label": True}, "kube": {"enabled": False}}, {})
 
 
 def test_who_gives_devices_changes_with_a_restart_only() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sized
 from nodeward.core.decision import Target
 from nodeward.core.modes import Mode
 from nodeward.core.record import RecordError
+from nodeward.features.root import State
 from nodeward.features.settings import Settings
 from nodeward.host import undo
 from nodeward.neighbours.formats import misc_files
@@ -90,10 +91,10 @@ def settled(world: World, life: Life) -> list[str]:
     return wrong
 
 
-def nothing_left(world: World, life: Life) -> list[str]:
-    """After the last pod nothing of any pod is remembered, held open or charged."""
-    pods, limits = life.core.state.pods, life.core.state.limits
-    tables: dict[str, Sized] = {
+def tables(state: State) -> dict[str, Sized]:
+    """What the engine remembers of pods."""
+    pods, limits = state.pods, state.limits
+    return {
         "specs": pods.specs,
         "sandboxes": pods.sandboxes,
         "containers": pods.containers,
@@ -104,10 +105,17 @@ def nothing_left(world: World, life: Life) -> list[str]:
         "answered": limits.answered,
         "readings": limits.readings,
         "repairs": limits.repairs_ns,
-        "misses": {path: why for path, why in limits.misses.items() if not _outlives(f"subtree:{path}")},
-        "asks": life.core.state.asks,
+        "misses": limits.misses,
+        "asks": state.asks,
     }
-    wrong = [f"{name} still has {table!r:.300}" for name, table in tables.items() if table]
+
+
+def nothing_left(world: World, life: Life) -> list[str]:
+    """After the last pod nothing of any pod is remembered, held open or charged."""
+    misses = life.core.state.limits.misses
+    pods = {"misses": {path: why for path, why in misses.items() if not _outlives(f"subtree:{path}")}}
+    left = tables(life.core.state) | pods
+    wrong = [f"{name} still has {table!r:.300}" for name, table in left.items() if table]
     slots = [target for target in life.slots.targets if not _outlives(str(target))]
     if slots:
         wrong.append(f"slots are left: {slots[:3]}")

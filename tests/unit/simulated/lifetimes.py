@@ -27,6 +27,7 @@ from nodeward.features.pods.wiring import NoFacts
 from nodeward.features.settings import RecordSection
 from nodeward.host.runner import Facts
 from nodeward_sim.doubles.kernel import SimKernel
+from tests.unit.simulated import checks
 from tests.unit.simulated.life import RECORD, SETTINGS, Life, Surroundings
 from tests.unit.simulated.plans import EPC, PAGE
 from tests.unit.simulated.virtual import Pace, VirtualClock, VirtualLoop
@@ -159,11 +160,7 @@ class Lifetimes:
             self.kernel.uncharge(ROOT + path, EPC, 64 * PAGE)
 
     def left(self) -> Left:
-        state = self._life.core.state
-        pods, limits = state.pods, state.limits
-        tables = (pods.specs, pods.sandboxes, pods.containers, pods.by_pod, pods.sandbox_of, pods.creating)
-        more = (limits.wanted, limits.readings, limits.repairs_ns, limits.misses, limits.answered)
-        entries = sum(len(table) for table in (*tables, *more, state.asks))
+        entries = sum(map(len, checks.tables(self._life.core.state).values()))
         handles = self.kernel.open_handles
         return Left(
             entries, len(self._life.slots.targets), self._life.reader.open_files, handles, len(self.kernel.charges())

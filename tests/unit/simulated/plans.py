@@ -65,34 +65,15 @@ def _plain(a: int, b: int, c: int) -> Kind:
     return Kind((_spec("app", a),), {"app": a * PAGE}, a * PAGE)
 
 
-def _pair(a: int, b: int, c: int) -> Kind:
-    return Kind((_spec("app", a), _spec("proxy")), {"app": a * PAGE, "proxy": 0}, a * PAGE)
-
-
 def sidecar_before_init(a: int, b: int, c: int) -> Kind:
     containers = (_spec("side", b, Role.SIDECAR), _spec("init", c, Role.INIT), _spec("app", a))
     told = {"side": b * PAGE, "init": c * PAGE, "app": a * PAGE}
     return Kind(containers, told, max(b + c, b + a) * PAGE)
 
 
-def _init_before_sidecar(a: int, b: int, c: int) -> Kind:
-    containers = (_spec("init", c, Role.INIT), _spec("side", b, Role.SIDECAR), _spec("app", a))
-    told = {"side": b * PAGE, "init": c * PAGE, "app": a * PAGE}
-    return Kind(containers, told, max(c, b + a) * PAGE)
-
-
 def _overhead(a: int, b: int, c: int) -> Kind:
     b += 1
     return Kind((_spec("app", a), _spec("web")), {"app": a * PAGE, "web": 0}, (a + b) * PAGE, overhead=b * PAGE)
-
-
-def _overhead_only(a: int, b: int, c: int) -> Kind:
-    b += 1
-    return Kind((_spec("app"),), {"app": 0}, b * PAGE, overhead=b * PAGE)
-
-
-def _undeclared(a: int, b: int, c: int) -> Kind:
-    return Kind((_spec("app"), _spec("web")), {"app": None, "web": None}, None)
 
 
 def _own_annotation(a: int, b: int, c: int) -> Kind:
@@ -136,27 +117,18 @@ def _annotated_for_nothing(a: int, b: int, c: int) -> Kind:
     )
 
 
-def _garbage_annotation(a: int, b: int, c: int) -> Kind:
-    return Kind((_spec("app", a),), {"app": a * PAGE}, a * PAGE, annotations={"nodeward.io/limits": '{"app": 1Mi}'})
-
-
 def _unknown(a: int, b: int, c: int) -> Kind:
     return Kind((_spec("app"),), {}, None, in_api=False)
 
 
 KINDS: tuple[Callable[[int, int, int], Kind], ...] = (
     _plain,
-    _pair,
     sidecar_before_init,
-    _init_before_sidecar,
     _overhead,
-    _overhead_only,
-    _undeclared,
     _own_annotation,
     _upstream_annotation,
     _annotated_otherwise,
     _annotated_for_nothing,
-    _garbage_annotation,
     _unknown,
 )
 

@@ -8,15 +8,13 @@ import pytest
 from nodeward.core import events as ev
 from nodeward.core.decision import Goal, Special, Target
 from nodeward.core.workload import Phase, PodUid
-from nodeward.features.all import ENGINE, apply
+from nodeward.features.all import ENGINE
 from nodeward.features.limits.settings import LimitsSettings, UnknownPod
 from nodeward.features.pods.wiring import NoFacts
 from nodeward.features.root import State
-from nodeward.host.record_writer import RecordWriter
 from nodeward.host.runner import Core
 from nodeward.neighbours.cgroups.hierarchy import Tree
 from nodeward.neighbours.cgroups.sampler import Reader
-from nodeward.programs.once.replay import replay
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.goals import slots_of
@@ -35,38 +33,27 @@ from tests.unit.features.build import (
 )
 from tests.unit.simulated.virtual import VirtualClock, VirtualLoop
 
-ROOT, FOLDER = "/sys/fs/cgroup", "/var/lib/nodeward"
+ROOT = "/sys/fs/cgroup"
 
 
 def goals_for(told: Told, event: ev.Event, path: str) -> list[Goal]:
     return [goal for goal in told(event).goals if goal.target.where == path]
 
 
-def created(uid: str, name: str) -> ev.Created:
-    return ev.Created(sandbox(uid), container(uid, name))
-
-
-def test_what_an_unknown_pod_was_given_is_taken_back_when_its_spec_comes_before_its_start() -> None:
+@pytest.mark.parametrize("listed", [False, True], ids=["created", "listed before it ran"])
+def test_what_an_unknown_pod_was_given_is_taken_back_when_its_spec_comes_before_its_start(listed: bool) -> None:
     told = node(LimitsSettings(unknown_pod=UnknownPod.ZERO))
-    told(ev.ApiLost("away"))
-    told(creating("A", "app"))
-    told(created("A", "app"))
+    if listed:
+        told(ev.Listed((sandbox("A"),), (container("A", "app"),), as_of=told.state.seq))
+    else:
+        for event in (ev.ApiLost("away"), creating("A", "app"), ev.Created(sandbox("A"), container("A", "app"))):
+            told(event)
     told(ev.PodSeen(pod_spec("A", container_spec("app"))))
 
     goals = goals_for(told, started("A", "app"), "/kubepods/podA/A-app")
 
-    assert [(goal.value, goal.ours) for goal in goals] == [(Special.ABSENT, True)]
+    assert [(goal.value, goal.ours) for goal in goals] == [(Special.ABSENT, not listed)]
     assert told.state.limits.answered == {}
-
-
-def test_a_limit_of_a_container_that_was_listed_before_it_ran_is_taken_back() -> None:
-    told = node(LimitsSettings(unknown_pod=UnknownPod.ZERO))
-    told(ev.Listed((sandbox("A"),), (container("A", "app"),), as_of=told.state.seq))
-    told(ev.PodSeen(pod_spec("A", container_spec("app"))))
-
-    goals = goals_for(told, started("A", "app"), "/kubepods/podA/A-app")
-
-    assert [goal.value for goal in goals] == [Special.ABSENT]
 
 
 def test_a_container_that_is_first_heard_of_by_an_update_gets_its_limit() -> None:
@@ -187,60 +174,3 @@ def test_a_machine_that_slept_tries_again_within_a_second() -> None:
 
 async def _no_commit(text: str) -> str:
     return text
-
-
-class Recorded:
-    """Decides and records; the lane does what a test lets it do."""
-
-    def __init__(self, files: SimKernel | FaultyFiles) -> None:
-        self.lane, self.state = InlineLane(), State()
-        self.writer = RecordWriter(files, self.lane, f"{FOLDER}/record", 1 << 20, 0)
-
-    def decides(self, count: int) -> None:
-        for _ in range(count):
-            event = ev.ApiLost("away", seq=self.state.seq + 1, at_ns=self.state.seq + 1)
-            before = self.state
-            self.state, decision = apply(before, event)
-            self.writer(event, decision, before)
-        self.writer.flush()
-
-
-def lines_of(kernel: SimKernel) -> list[bytes]:
-    return kernel.read(f"{FOLDER}/record", 1 << 24).splitlines(keepends=True)
-
-
-def test_what_gathers_behind_a_lost_batch_is_lost_with_it() -> None:
-    kernel = SimKernel({})
-    kernel.mkdir(FOLDER)
-    recorded = Recorded(FaultyFiles(kernel, fail_at=2, fail_errno=errno.ENOSPC))
-    recorded.decides(2)
-    recorded.lane.drain()
-    recorded.decides(2)  # this batch fails
-    recorded.decides(2)  # and these gather meanwhile: they cannot be decided again without it
-    recorded.lane.drain()
-    recorded.decides(1)
-    recorded.lane.drain()
-
-    found = replay(lines_of(kernel))
-
-    assert (found.segments, found.events, found.torn, found.difference) == (2, 3, 1, "")
-    heads = [line[:8] for line in lines_of(kernel)]
-    assert heads.index(b'["torn",') == heads.index(b'["segmen', 1) - 1, "nothing stands between"
-
-
-def test_replay_believes_no_gap_and_no_line_that_comes_late() -> None:
-    kernel = SimKernel({})
-    kernel.mkdir(FOLDER)
-    recorded = Recorded(kernel)
-    recorded.decides(6)
-    recorded.lane.drain()
-    head, *pairs = lines_of(kernel)
-    steps = [pairs[at : at + 2] for at in range(0, len(pairs), 2)]
-
-    late = [head, *steps[0], *steps[1], *steps[0], *steps[2]]
-    gap = [head, *steps[0], *steps[3]]
-    cut = [head, *steps[0], steps[1][0], *steps[3]]
-
-    assert (replay(late).events, replay(late).torn, replay(late).difference) == (3, 0, "")
-    assert (replay(gap).events, replay(gap).torn, replay(gap).difference) == (1, 1, "")
-    assert (replay(cut).events, replay(cut).torn, replay(cut).difference) == (2, 1, "")

@@ -12,6 +12,7 @@ from nodeward.neighbours.cgroups.hierarchy import Tree
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.lanes import InlineLane
+from tests.rigs.turned import TurnedClock
 from tests.unit.features.build import SECOND, ManualClock
 
 ROOT = "/sys/fs/cgroup"
@@ -123,28 +124,14 @@ def test_a_pass_tells_of_what_it_found_after_what_it_read(kernel: SimKernel) -> 
     kernel.make_cgroup(f"{ROOT}/kubepods/podX/{ONE}")
     lane, told = InlineLane(), list[ev.Event]()
 
-    class OnceError(Exception):
-        pass
-
-    class Clock:
-        def now_ns(self) -> int:
-            return 1
-
-        def wall_ns(self) -> int:
-            return 1
-
-        async def sleep(self, seconds: float) -> None:
-            lane.drain()
-            raise OnceError
-
     def tell(event: ev.Event) -> int:
         told.append(event)
         return 8
 
     scope = sampler.Scope(["/kubepods/podX"], ["/kubepods/podX"], nobody)
     reader, finder = sampler.Reader(kernel, Tree(kernel, ROOT)), Finder(kernel, Tree(kernel, ROOT))
-    with pytest.raises(OnceError):
-        asyncio.run(sampler.run(lane, reader, finder, lambda: scope, dict, tell, lambda: 7, Clock(), 1.0))
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(sampler.run(lane, reader, finder, lambda: scope, dict, tell, lambda: 7, TurnedClock(lane, 1), 1.0))
 
     assert [type(event).__name__ for event in told] == ["CapacityRead", "Sampled", "CgroupsFound"]
     last = told[-1]

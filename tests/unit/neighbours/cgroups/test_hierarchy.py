@@ -14,7 +14,7 @@ from nodeward.host.undo import UndoList
 from nodeward.host.undo import read as read_undo
 from nodeward.neighbours.cgroups import writer
 from nodeward.neighbours.cgroups.finder import Finder
-from nodeward.neighbours.cgroups.hierarchy import Tree, find, read_capacity
+from nodeward.neighbours.cgroups.hierarchy import Tree, find
 from nodeward.neighbours.cgroups.sampler import Reader
 from nodeward.neighbours.cgroups.v1_cleanup import V1Cleanup
 from nodeward.neighbours.cgroups.watcher import Watcher
@@ -71,6 +71,12 @@ def tree(kernel: SimKernel) -> Tree:
 @pytest.mark.parametrize(
     ("paths", "mounts", "expected"),
     [
+        pytest.param(
+            ("misc/misc.capacity", "misc/tasks", "cpu/cgroup.procs"),
+            MISC,
+            Hierarchy(1, MISC, f"{ROOT}/cpu"),
+            id="the-root-is-the-v1-hierarchy-itself",
+        ),
         pytest.param(("cgroup.controllers", "misc.capacity"), "", Hierarchy(2, ROOT, ROOT), id="v2"),
         pytest.param(("cgroup.controllers",), "", Hierarchy(2, ROOT, ROOT), id="v2-without-misc"),
         pytest.param(("cgroup.controllers", "misc/misc.capacity"), "", V1, id="v2-and-misc-as-v1"),
@@ -90,15 +96,10 @@ def tree(kernel: SimKernel) -> Tree:
     ],
 )
 def test_the_tree_with_misc_is_found(tmp_path: Path, paths: tuple[str, ...], mounts: str, expected: Hierarchy) -> None:
-    files = host(tmp_path, *(f"{ROOT[1:]}/{path}" for path in paths), mounts=mounts)
+    root = MISC if mounts == MISC else ROOT
+    files = host(tmp_path, *(f"{ROOT[1:]}/{path}" for path in paths), mounts="" if mounts == MISC else mounts)
 
-    assert find(files, ROOT) == expected
-
-
-def test_a_root_that_is_the_v1_hierarchy_itself_is_known_as_such(tmp_path: Path) -> None:
-    files = host(tmp_path, *(f"{ROOT[1:]}/{path}" for path in ("misc/misc.capacity", "misc/tasks", "cpu/cgroup.procs")))
-
-    assert find(files, MISC) == Hierarchy(1, MISC, f"{ROOT}/cpu")
+    assert find(files, root) == expected
 
 
 @pytest.mark.parametrize(
@@ -292,10 +293,3 @@ def test_limits_are_taken_back_in_the_whole_hierarchy(kernel: SimKernel) -> None
     assert kernel.read(f"{MISC}{POD}/misc.max", 99) == b"sgx_epc max\n"
     assert writer.lift_limits(kernel, V1, "/kubepods") == (0, 0)
     assert writer.lift_limits(kernel, V1, "/never") == (0, 0)
-
-
-def test_a_node_without_any_tree_has_a_fault_in_what_is_told() -> None:
-    seen = read_capacity(SimKernel({EPC: 1}), Tree(SimKernel({EPC: 1}), "/var/lib/none"))
-
-    assert not seen.controller
-    assert seen.tree.fault == "/var/lib/none does not exist: correct cgroups.root"

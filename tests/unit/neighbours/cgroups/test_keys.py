@@ -130,10 +130,6 @@ def test_a_user_with_a_key_and_very_many_cgroups_holds_up_no_sample(
     assert (found.roots, found.elsewhere) == ({"tdx": (1, 1)}, ()), "it counts all the same"
 
 
-def test_a_pod_whose_cgroup_is_not_there_is_told_as_unread(kernel: SimKernel) -> None:
-    assert sample(KeyReader(kernel, Tree(kernel, ROOT)), {PodUid("b"): "/kubepods/podb"}).unread == (PodUid("b"),)
-
-
 def test_a_pod_made_anew_under_the_same_path_is_read_again_and_a_gone_one_gives_its_descriptor_back(
     kernel: SimKernel,
 ) -> None:

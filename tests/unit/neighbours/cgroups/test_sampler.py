@@ -46,28 +46,14 @@ class Disturbed(FaultyFiles):
         return super().wait(handles, timeout_s)
 
 
-def test_a_cgroup_is_read_whole(kernel: SimKernel) -> None:
-    kernel.write(f"{ROOT}/pod/misc.max", b"sgx_epc 8192")
-    kernel.charge(f"{ROOT}/pod", "sgx_epc", 4096)
-    with pytest.raises(OSError, match="busy"):
-        kernel.charge(f"{ROOT}/pod", "sgx_epc", 8192)
-
-    found = sampler.Reader(kernel, Tree(kernel, ROOT)).read(["/pod"])
-
+def test_a_cgroup_is_read_whole_a_change_is_seen_and_what_is_unchanged_is_not_understood_again(
+    kernel: SimKernel,
+) -> None:
+    reader = sampler.Reader(kernel, Tree(kernel, ROOT))
+    found = reader.read(["/pod"])
     assert found.capacity is not None
     assert found.capacity.capacity == {"sgx_epc": 1 << 20}
-    assert found.readings["/pod"] == MiscReading(
-        limit={"sgx_epc": 8192},
-        usage={"sgx_epc": 4096},
-        peak={"sgx_epc": 4096},
-        refusals={"sgx_epc": 1},
-        refusals_local={"sgx_epc": 1},
-    )
-
-
-def test_a_change_in_any_one_file_is_seen_and_what_is_unchanged_is_not_understood_again(kernel: SimKernel) -> None:
-    reader = sampler.Reader(kernel, Tree(kernel, ROOT))
-    first = reader.read(["/pod"]).readings["/pod"]
+    first = found.readings["/pod"]
     assert reader.read(["/pod"]).readings["/pod"] is first
 
     kernel.write(f"{ROOT}/pod/misc.max", b"sgx_epc 8192")
@@ -79,7 +65,10 @@ def test_a_change_in_any_one_file_is_seen_and_what_is_unchanged_is_not_understoo
 
     assert (first.limit, limited.limit, limited.usage) == ({}, {"sgx_epc": 8192}, {"sgx_epc": 0})
     assert (charged.usage, charged.refusals) == ({"sgx_epc": 4096}, {"sgx_epc": 0})
-    assert reader.read(["/pod"]).readings["/pod"].refusals == {"sgx_epc": 1}
+    once, amount = {"sgx_epc": 1}, {"sgx_epc": 4096}
+    assert reader.read(["/pod"]).readings["/pod"] == MiscReading(
+        limit={"sgx_epc": 8192}, usage=amount, peak=amount, refusals=once, refusals_local=once
+    )
 
 
 def test_files_of_events_are_read_again_only_once_the_kernel_tells_of_them(kernel: SimKernel) -> None:
@@ -122,9 +111,13 @@ def test_a_cgroup_of_another_tree_is_not_gone(kernel: SimKernel) -> None:
     assert reader.read([pod]).gone == (pod,)
 
 
-def test_a_cgroup_that_is_gone_is_said_to_be_gone(kernel: SimKernel) -> None:
+def test_a_cgroup_that_is_gone_is_said_to_be_gone_and_descriptors_that_nobody_needs_are_given_back(
+    kernel: SimKernel,
+) -> None:
     reader = sampler.Reader(kernel, Tree(kernel, ROOT))
-    reader.read(["/pod"])
+    for paths, files in ((["/pod"], 5), ([], 0), (["/pod"], 5)):
+        reader.read(paths)
+        assert reader.open_files == files
     kernel.rmdir(f"{ROOT}/pod")
 
     assert reader.read(["/pod", "/never"]).gone == ("/pod", "/never")
@@ -159,29 +152,10 @@ def test_a_cgroup_without_misc_files_has_no_controller(kernel: SimKernel) -> Non
     )
 
 
-def test_descriptors_of_cgroups_nobody_asks_for_are_given_back(kernel: SimKernel) -> None:
-    reader = sampler.Reader(kernel, Tree(kernel, ROOT))
-    reader.read(["/pod"])
-    assert reader.open_files == 5
-
-    reader.read([])
-
-    assert reader.open_files == 0
-
-
 def test_a_kernel_without_the_controller_says_so() -> None:
     kernel = SimKernel({}, controllers=("cpu", "memory"))
 
     assert not read_capacity(kernel, Tree(kernel, ROOT)).controller
-
-
-def test_a_cgroup_that_cannot_be_read_is_not_said_to_be_gone(kernel: SimKernel) -> None:
-    found = sampler.Reader(
-        FaultyFiles(kernel, fail_at=1, fail_errno=errno.EMFILE),
-        Tree(FaultyFiles(kernel, fail_at=1, fail_errno=errno.EMFILE), ROOT),
-    ).read(["/pod"])
-
-    assert (found.readings, found.gone) == ({}, ())
 
 
 PODS, PER_POD = 110, 3

@@ -327,33 +327,30 @@ def test_what_the_end_of_a_hold_costs_does_not_grow_with_the_calls_of_its_connec
     assert entered(200) < 1.2 * 10 * entered(20)
 
 
-ODD = {
-    "no time left": ((b"grpc-timeout", b"150m"),), "text": (),
-    "two messages": (), "half a message": (), "unknown encoding": ((b"grpc-encoding", b"snappy"),),
-    "no gzip": ((b"grpc-encoding", b"gzip"),), "a bomb": ((b"grpc-encoding", b"gzip"),),
-}  # fmt: skip
-
-
-BODIES = {
-    "no time left": message(b"m"),
-    "two messages": message(b"m") * 2,
-    "half a message": message(b"mm")[:-1],
-    "unknown encoding": message(b"m", compressed=True),
-    "no gzip": message(b"m", compressed=True),
-    "a bomb": message(gzip.compress(bytes((16 << 20) + 1)), compressed=True),
+ENCODING = b"grpc-encoding"
+ODD: dict[str, tuple[bytes, tuple[bytes, bytes]]] = {
+    "no time left": (message(b"m"), (b"grpc-timeout", b"150m")),
+    "two messages": (message(b"m") * 2, (b"x", b"")),
+    "half a message": (message(b"mm")[:-1], (b"x", b"")),
+    "unknown encoding": (message(b"m", compressed=True), (ENCODING, b"snappy")),
+    "no gzip": (message(b"m", compressed=True), (ENCODING, b"gzip")),
+    "a bomb": (message(gzip.compress(bytes((16 << 20) + 1)), compressed=True), (ENCODING, b"gzip")),
 }
+"""A request's bytes, and a header before it."""
 
 
-@pytest.mark.parametrize("what", BODIES)
+@pytest.mark.parametrize(("body", "header"), ODD.values(), ids=ODD)
 @pytest.mark.parametrize("on_error", [None, Refuse(13, "nodeward")], ids=["pass", "refuse"])
-def test_a_held_call_that_cannot_be_decided_is_answered_by_on_error(what: str, on_error: Refuse | None) -> None:
+def test_a_held_call_that_cannot_be_decided_is_answered_by_on_error(
+    body: bytes, header: tuple[bytes, bytes], on_error: Refuse | None
+) -> None:
     rig = Between(on_error=on_error)
-    rig.client.headers(1, request("HoldCreate", *ODD[what]))
-    rig.client.data(1, BODIES[what], end=True)
+    rig.client.headers(1, request("HoldCreate", header))
+    rig.client.data(1, body, end=True)
     rig.settle()
     assert rig.judge.asked == {}
     if on_error is None:
-        assert bytes(rig.runtime.streams[1].body) == BODIES[what]
+        assert bytes(rig.runtime.streams[1].body) == body
     else:
         assert status(rig, 1)[0] == b"13"
     assert rig.book.counts.on_error == 1

@@ -143,12 +143,9 @@ def test_what_it_says_is_taken_with_care(tmp_path: Path, body: bytes, used: int 
     assert asked(tmp_path, answering(body)) == used
 
 
-def test_an_error_is_no_figure(tmp_path: Path) -> None:
-    assert asked(tmp_path, answering(SAID, b"500 Internal Server Error")) is None
-
-
-def test_where_nobody_listens_nothing_is_known(tmp_path: Path) -> None:
+def test_an_error_is_no_figure_and_where_nobody_listens_nothing_is_known(tmp_path: Path) -> None:
     assert asked(tmp_path, None) is None
+    assert asked(tmp_path, answering(SAID, b"500 Internal Server Error")) is None
 
 
 def test_one_that_hangs_is_waited_for_a_second_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

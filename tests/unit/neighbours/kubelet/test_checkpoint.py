@@ -27,6 +27,7 @@ from nodeward.neighbours.kubelet.checkpoint_file import PLACE, Data, checksum
 from nodeward.neighbours.kubelet.folder import Around, Folder, Offering, of_status, rival
 from nodeward.neighbours.kubelet.plugin import SETTLED_S, Published
 from tests.lanes import InlineLane
+from tests.rigs.turned import TurnedClock
 from tests.unit.features.build import SECOND, ManualClock
 from tests.unit.formats import checkpoints
 
@@ -103,27 +104,13 @@ def test_what_cannot_be_read_is_told_once_with_the_reason(path: Path) -> None:
     assert not found.fault
 
 
-class Seconds(ManualClock):
-    """A clock under which each sleep drains a lane, and the last one ends the sleeper."""
-
-    left = 0
-    lane = InlineLane()
-
-    async def sleep(self, seconds: float) -> None:
-        self.lane.drain()
-        await super().sleep(seconds)
-        self.left -= 1
-        if not self.left:
-            raise asyncio.CancelledError
-
-
 class Told:
     """A poll whose lane waits to be drained, and whose core only counts."""
 
     def __init__(self, path: Path, awaits: Callable[[], bool] = lambda: False) -> None:
         self.events: list[KeysHeld] = []
-        self.lane, self.clock, self.seq = InlineLane(), Seconds(), 0
-        self.clock.lane = self.lane
+        self.lane, self.seq = InlineLane(), 0
+        self.clock = TurnedClock(self.lane)
         self.reader = reader_of(path)
         self.poll = CheckpointPoll(self.lane, self.reader, self.tell, lambda: self.seq, self.clock, awaits)
 
@@ -134,7 +121,7 @@ class Told:
         return self.seq
 
     def seconds(self, count: int) -> None:
-        self.clock.left = count
+        self.clock.turns = count
         with contextlib.suppress(asyncio.CancelledError):
             asyncio.run(self.poll.run())
 

@@ -117,12 +117,8 @@ def test_annotations_are_read_by_name_and_a_long_one_is_told_as_too_long() -> No
 
 @pytest.mark.parametrize(
     ("named", "path"),
-    [
-        pytest.param("/kubepods/burstable/podu-1", "/kubepods/burstable/podu-1", id="cgroupfs"),
-        pytest.param("kubepods-podu_1.slice", "/kubepods.slice/kubepods-podu_1.slice", id="systemd"),
-        pytest.param("/kubepods/../../etc", "", id="a way out is no path"),
-        pytest.param("", "", id="not there"),
-    ],
+    [("kubepods-podu_1.slice", "/kubepods.slice/kubepods-podu_1.slice"), ("/kubepods/../../etc", "")],
+    ids=["systemd", "a way out is no path"],
 )
 def test_a_pods_cgroup_is_a_path_whatever_the_driver_calls_it(named: str, path: str) -> None:
     pod = nri_pb2.PodSandbox(linux=nri_pb2.LinuxPodSandbox(cgroup_parent=named))
@@ -184,21 +180,16 @@ def test_no_change_is_no_bytes() -> None:
     assert mapping.update_answer(ContainerId("c"), Adjustment()) == b""
 
 
-def test_an_update_names_its_container() -> None:
-    answer = nri_pb2.UpdateContainerResponse.FromString(mapping.update_answer(ContainerId("c"), Adjustment({"k": "v"})))
-    (update,) = answer.update
-    assert (update.container_id, dict(update.linux.resources.unified)) == ("c", {"k": "v"})
-
-
 def test_what_a_container_is_given_is_in_the_answer_to_its_create_and_update() -> None:
     mounts, devices = (Mount("/host", "/data", read_only=False),), (DeviceNode("/dev/sgx_enclave", 10, 125),)
     given = Adjustment({"k": "v"}, "0-3,8", "1", 512, "gold", "slow", mounts, devices=devices)
     created = nri_pb2.CreateContainerResponse.FromString(mapping.create_answer(given)).adjust
     updated = nri_pb2.UpdateContainerResponse.FromString(mapping.update_answer(ContainerId("c"), given)).update[0]
     resources = created.linux.resources
+    assert dict(resources.unified) == {"k": "v"}
     assert (resources.cpu.cpus, resources.cpu.mems, resources.cpu.shares.value) == ("0-3,8", "1", 512)
     assert (resources.rdt_class.value, resources.blockio_class.value) == ("gold", "slow")
-    assert updated.linux.resources == resources
+    assert (updated.container_id, updated.linux.resources) == ("c", resources)
     (mount,) = created.mounts
     assert (mount.type, mount.source, mount.destination) == ("bind", "/host", "/data")
     assert list(mount.options) == ["rbind", "rw"]

@@ -53,7 +53,6 @@ class Relayed:
         machine: Plan | None = None,
         records: bool = False,
         listed: bool = True,
-        lines: bool = False,
     ) -> None:
         """`records`: a verdict waits until the CPUs that it gives are on disk, which needs a running loop. `listed`:
         the runtime has told that it has nothing."""
@@ -80,7 +79,7 @@ class Relayed:
         """The CPUs of each container by the runtime's record."""
 
         async def joins() -> bool:
-            return lines
+            return False
 
         cgroups = Cgroups(self.kernel, self.lane, ROOT, "/")
 
@@ -89,15 +88,15 @@ class Relayed:
 
         pins = wanted.cpus.driver is Driver.RELAY
         self.runtime = CriRuntime(core, core.tell, self._call, joins, labels, self.clock, cgroups, pins)
-        barrier = StartBarrier(core, slots, leaves_rest)
-        self.starting = CriStarts(core, self.runtime, barrier, partial(self._call, UPDATE))
+        self.barrier = StartBarrier(core, slots, leaves_rest)
+        self.starting = CriStarts(core, self.runtime, self.barrier, partial(self._call, UPDATE))
         self.decider = ContainersDecider(
             core.ask, self.runtime.told, self.runtime, self.starting, labels, self.clock.now_ns
         )
         self._numbers = count(1)
         if listed:
             self.runtime.begins(HELLO)
-            core.tell(RuntimeConnected("CRI", "", multi_line=lines))
+            core.tell(RuntimeConnected("CRI", ""))
             core.tell(Listed((), (), core.seq()))
             self.runtime._listed.set()
 

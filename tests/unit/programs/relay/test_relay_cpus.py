@@ -111,6 +111,7 @@ def node() -> Pinned:
 
 async def test_a_program_waits_until_others_were_read_back_off_its_cpus(node: Pinned) -> None:
     other = await node.begun("c1")
+    assert node.barrier.needed()
     whole, verdict = node.created("c2", "", 2)
     assert given(verdict) == "1-2"
     _, start = node.starts(whole)
@@ -256,10 +257,16 @@ def running(node: Pinned, *ones: tuple[str, str, int, str]) -> None:
     node.lists = sandboxes.SerializeToString(), containers.SerializeToString()
 
 
-async def test_after_a_restart_containers_are_found_by_their_ids_and_creates_wait_for_that() -> None:
+def restarted() -> Pinned:
+    """The runtime has a container with CPUs of its own, and one that shares; it is not listed yet."""
     node = Pinned(listed=False)
     node.runtime.begins(HELLO)
     running(node, ("c1", "", 2, "2-3"), ("c3", "burstable", 0, "0-1"))
+    return node
+
+
+async def test_after_a_restart_containers_are_found_by_their_ids_and_creates_wait_for_that() -> None:
+    node = restarted()
     early = node.decider.decide(node.begin("CreateContainer"), request("c2", "burstable", 0), SECOND_NS)
     assert isinstance(early, Awaitable)
     verdict = asyncio.ensure_future(early)
@@ -290,9 +297,7 @@ async def test_a_runtime_that_goes_away_between_its_lists_and_its_statuses_is_as
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is known of any container until the runtime has answered whole, and nobody is moved."""
-    node = Pinned(listed=False)
-    node.runtime.begins(HELLO)
-    running(node, ("c1", "", 2, "2-3"), ("c3", "burstable", 0, "0-1"))
+    node = restarted()
     told_later, node.statuses["c3" * 32] = node.statuses["c3" * 32], error
     monkeypatch.setattr(ManualClock, "sleep", lambda _, __: asyncio.sleep(0))
     learning = asyncio.ensure_future(node.runtime.keep_listed())
@@ -312,9 +317,7 @@ async def test_a_runtime_that_goes_away_between_its_lists_and_its_statuses_is_as
 async def test_a_status_that_cannot_be_read_leaves_that_one_container_where_it_is_and_is_asked_for_again(
     status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = Pinned(listed=False)
-    node.runtime.begins(HELLO)
-    running(node, ("c1", "", 2, "2-3"), ("c3", "burstable", 0, "0-1"))
+    node = restarted()
     told_later, node.statuses["c1" * 32] = node.statuses["c1" * 32], CallFailedError("/status", status, "broken")
     monkeypatch.setattr(ManualClock, "sleep", lambda _, __: asyncio.sleep(0))
     learning = asyncio.ensure_future(node.runtime.keep_listed())

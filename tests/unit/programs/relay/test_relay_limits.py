@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from nodeward.contracts import cri_pb2 as cri
-from nodeward.core.annotations import OWN_LIMITS
 from nodeward.core.errors import WireError
-from nodeward.core.events import ApiBack, CapacityRead, PodSeen
+from nodeward.core.events import ApiBack, PodSeen
 from nodeward.core.modes import Mode, OnError
 from nodeward.core.refusal import Refused
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
@@ -44,23 +43,11 @@ def test_what_nobody_limits_passes_as_it_came() -> None:
     assert node.update("c2") == Pass()
 
 
-def test_an_update_of_a_container_that_nobody_told_of_passes() -> None:
-    assert Relayed().update("stranger") == Pass()
-
-
-def test_observe_changes_nothing() -> None:
-    assert Relayed(Settings(relay=LIMITS, limits=LimitsSettings(mode=Mode.OBSERVE))).create(create()) == Pass()
-
-
 def test_no_other_call_is_held() -> None:
     node = Relayed()
     held = [name for name in ("CreateContainer", "StartContainer", "ListContainers") if node.begin(name).held]
     assert held == ["CreateContainer", "StartContainer"]
     assert node.decide(node.begin("StartContainer"), b"") == Pass(), "no policy gives CPUs"
-
-
-def test_a_kernel_without_the_resource_is_never_told_of_it() -> None:
-    assert Relayed(capacity=0).create(create()) == Pass()
 
 
 def test_bytes_that_are_no_request_are_not_decided() -> None:
@@ -187,55 +174,30 @@ def knows_spec(node: Relayed) -> None:
     node.core.tell(PodSeen(PodSpec(PodUid("uid-1"), "default", "pod", declared)))
 
 
-def test_a_resource_that_the_kernel_lacks_is_refused_as_exhausted_where_settings_say_so() -> None:
-    """Nothing of the container is kept."""
-    node = Relayed(Settings(relay=LIMITS, limits=LimitsSettings(unsupported=Unsupported.REFUSE)), capacity=0)
-    verdict = node.create(create())
-    assert isinstance(verdict, Refuse)
-    assert verdict.status == STATUSES[Refused.NO_CAPACITY] == 8
-    assert verdict.text.startswith(f"{APP}: declares 8192 of sgx_epc")
-    assert "limits.unsupported is refuse" in verdict.text
-    assert node.containers == []
-
-
-def test_a_pod_of_which_nothing_is_known_is_refused_for_now_where_settings_say_so() -> None:
-    node = Relayed(Settings(relay=LIMITS, limits=LimitsSettings(unknown_pod=UnknownPod.REFUSE)))
-    verdict = node.create(create({}))
-    assert isinstance(verdict, Refuse)
-    assert verdict.status == STATUSES[Refused.FOR_NOW] == 14
-    assert verdict.text.startswith(f"{APP}: ")
-    assert "limits.unknown_pod is refuse" in verdict.text
-
-
-@pytest.mark.parametrize("value", ["1Mi", "-5", "18446744073709551616", "", "8192.0"])
-def test_an_annotation_that_is_no_amount_is_a_bad_value_where_unknown_pods_are_refused(value: str) -> None:
-    """Without that setting the annotation says nothing."""
-    noted = {"epc-limit.nri.io/container.app": value}
-    verdict = Relayed(Settings(relay=LIMITS, limits=LimitsSettings(unknown_pod=UnknownPod.REFUSE))).create(
-        create(noted)
-    )
-    assert isinstance(verdict, Refuse)
-    assert verdict.status == STATUSES[Refused.BAD_VALUE] == 3
-    assert verdict.text.startswith(f"{APP}: annotation epc-limit.nri.io/container.app: {value!r} is")
-    assert "limits.unknown_pod is refuse" in verdict.text
-    assert Relayed().create(create(noted)) == Pass()
+LACKING, UNKNOWN = LimitsSettings(unsupported=Unsupported.REFUSE), LimitsSettings(unknown_pod=UnknownPod.REFUSE)
+BAD = {"epc-limit.nri.io/container.app": "1Mi"}
 
 
 @pytest.mark.parametrize(
-    ("value", "fault"),
+    ("limits", "notes", "why", "status", "says"),
     [
-        ('{"app": 8192', "is no JSON (JSONDecodeError): '{\"app\": 8192'; "),
-        ("[8192]", "is no JSON object of containers: '[8192]'; "),
-        ('{"app": 8192}', "'app' has no object of resources: '{\"app\": 8192}'; "),
-        ('{"app": {"sgx epc": "1"}}', "'app', 'sgx epc': is no misc resource name; "),
+        (LACKING, None, Refused.NO_CAPACITY, 8, "declares 8192 of sgx_epc"),
+        (UNKNOWN, {}, Refused.FOR_NOW, 14, ""),
+        (UNKNOWN, BAD, Refused.BAD_VALUE, 3, "annotation epc-limit.nri.io/container.app: '1Mi' is"),
     ],
+    ids=["the kernel lacks it", "nobody knows the pod", "an annotation is no amount"],
 )
-def test_an_annotation_of_ours_that_is_no_table_is_shown_where_it_is_refused(value: str, fault: str) -> None:
-    node = Relayed(Settings(relay=LIMITS, limits=LimitsSettings(unknown_pod=UnknownPod.REFUSE)))
-    verdict = node.create(create({OWN_LIMITS: value}))
+def test_each_refusal_that_settings_ask_for_has_its_status_and_leaves_nothing_of_the_container(
+    limits: LimitsSettings, notes: dict[str, str] | None, why: Refused, status: int, says: str
+) -> None:
+    node = Relayed(Settings(relay=LIMITS, limits=limits), capacity=0 if limits is LACKING else 1 << 20)
+    verdict = node.create(create(notes))
     assert isinstance(verdict, Refuse)
-    assert verdict.status == STATUSES[Refused.BAD_VALUE]
-    assert verdict.text.startswith(f"{APP}: annotation {OWN_LIMITS}: {fault}")
+    assert verdict.status == STATUSES[why] == status
+    assert verdict.text.startswith(f"{APP}: {says}")
+    assert f"limits.{'unsupported' if limits is LACKING else 'unknown_pod'} is refuse" in verdict.text
+    assert node.containers == []
+    assert Relayed(capacity=0 if limits is LACKING else 1 << 20).create(create(notes)) == Pass()
 
 
 def broken(*_: object) -> None:
@@ -271,12 +233,3 @@ def test_where_limits_are_only_observed_no_fault_refuses_a_container(
     monkeypatch.setattr(PLACES[feature], broken)
     assert node.create(create()) == Pass()
     assert node.core.faults == {feature: 1}
-
-
-@pytest.mark.parametrize("joined", [True, False])
-def test_several_resources_are_written_where_the_oci_runtimes_take_lines(joined: bool) -> None:
-    both = LimitsSettings(resources={"sgx.intel.com/epc": "sgx_epc", "example.com/keys": "sev_es"})
-    node = Relayed(Settings(relay=LIMITS, limits=both), lines=joined)
-    node.core.tell(CapacityRead(controller=True, capacity={"sgx_epc": 1 << 20, "sev_es": 5}))
-    two = {"nodeward.io/limits": '{"app":{"sgx_epc":"8192","sev_es":"2"}}'}
-    assert created(node.create(create(two))) == ("sgx_epc 8192\nsev_es 2" if joined else "sgx_epc 8192")

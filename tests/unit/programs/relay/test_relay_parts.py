@@ -289,31 +289,36 @@ def no_writer(again: bool) -> Writer:
     raise OSError
 
 
+class Followed(Feed):
+    """The feed of a dump of everything, which notes when it is to follow other rules."""
+
+    def __init__(self) -> None:
+        self.followed = asyncio.Queue[None]()
+        super().__init__(dump_rules.parse("full:.*"), no_writer, SystemClock(), Backoff(1.0, 1.0, lambda: 0.5))
+
+    def follow(self, rules: dump_rules.Rules) -> None:
+        super().follow(rules)
+        self.followed.put_nowait(None)
+
+
 async def test_rules_of_a_dump_are_read_by_another_thread_than_the_one_that_relays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A thousand expressions take tens of milliseconds, which no call waits for."""
     threads: list[int] = []
     parse: Callable[[str], dump_rules.Rules] = dump_rules.parse
-    followed = asyncio.Event()
-
-    class Followed(Feed):
-        def follow(self, rules: dump_rules.Rules) -> None:
-            super().follow(rules)
-            followed.set()
+    feed = Followed()
 
     def parsed(spec: str) -> dump_rules.Rules:
         threads.append(threading.get_ident())
         return parse(spec)
 
     monkeypatch.setattr(dump_rules, "parse", parsed)
-    backoff = Backoff(1.0, 1.0, lambda: 0.5)
-    feed = Followed(parse("full:.*"), no_writer, SystemClock(), backoff)
     wanted = Settings(dump=DumpSection("/d", "off:.*"))
     source = SettingsSource(lambda: wanted, "a test")
     reload = asyncio.ensure_future(RelayReload(Settings(), source, feed).run(sd_notify.from_environment({}, 1)))
     source.asked.set()
-    await asyncio.wait_for(followed.wait(), 30)
+    await asyncio.wait_for(feed.followed.get(), 30)
     reload.cancel()
     assert not feed.interest("/runtime.v1.RuntimeService/Version")
     assert len(threads) == 1
@@ -321,21 +326,14 @@ async def test_rules_of_a_dump_are_read_by_another_thread_than_the_one_that_rela
 
 
 async def test_rules_that_an_agent_pushed_hold_whatever_the_file_says_at_a_sighup() -> None:
-    followed = asyncio.Queue[None]()
-
-    class Followed(Feed):
-        def follow(self, rules: dump_rules.Rules) -> None:
-            super().follow(rules)
-            followed.put_nowait(None)
-
-    feed = Followed(dump_rules.parse("full:.*"), no_writer, SystemClock(), Backoff(1.0, 1.0, lambda: 0.5))
+    feed = Followed()
     source = SettingsSource(lambda: Settings(dump=DumpSection("/d", "full:.*")), "a test")
     reload = RelayReload(Settings(), source, feed)
     reading = asyncio.ensure_future(reload.run(sd_notify.from_environment({}, 1)))
     reload.follow("off:.*")
     source.asked.set()
     for _ in range(2):
-        await asyncio.wait_for(followed.get(), 30)
+        await asyncio.wait_for(feed.followed.get(), 30)
     reading.cancel()
     assert not feed.interest("/runtime.v1.RuntimeService/Version")
 

@@ -309,6 +309,7 @@ def test_an_unmodified_pod_gets_its_key_by_the_extended_name(here: Cluster) -> N
     here.shows(KEYS)
 
 
+@pytest.mark.nightly
 def test_a_node_moves_from_ids_to_claims_and_back_while_pods_run(here: Cluster) -> None:
     """Given a pod with an id, the node moves to claims though its daemon is killed meanwhile, and back; whatever was
     started runs on untouched, by whichever way it came."""

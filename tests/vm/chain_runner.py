@@ -35,8 +35,10 @@ CHAINS: Final = {
     "keys": ("joined_node", "joined_keys"),
     "chart": ("joined_node", "chart_cases"),
     "cpu-claims": ("joined_node", "cpu_claim_cases"),
+    "cpu-claims-more": ("joined_node", "cpu_claim_cases", "MORE"),
 }
-"""By name: the module whose `running_node` gives the node to the chain's words, and the one with its CASES."""
+"""By name: the module whose `running_node` gives the node to the chain's words, and the one with its cases; these are
+CASES where no other name is given."""
 
 
 def main() -> int:
@@ -47,9 +49,10 @@ def main() -> int:
         print(f"{DEVICE} is missing: this runs in the guest of tests/vm only")
         return 2
     prepare()
-    nodes, cases = (import_module(f"tests.vm.{name}") for name in CHAINS[chain])
+    of_node, of_cases, *named = CHAINS[chain]
+    nodes, cases = import_module(f"tests.vm.{of_node}"), import_module(f"tests.vm.{of_cases}")
     with nodes.running_node(*words) as node:
-        play(cases.CASES, node, node.log)
+        play(getattr(cases, *named or ["CASES"]), node, node.log)
     _print(END)
     return 0
 

@@ -242,6 +242,9 @@ CASES: Final[Mapping[str, Callable[[Node], None]]] = {
     "others have left a claim's CPUs before its program begins": others_leave_before_the_program,
     "a killed daemon moves nobody, and gives another claim other CPUs": restart_moves_nobody,
     "CPUs come back with the end of their claim, and another policy begins": claims_end,
+}
+MORE: Final[Mapping[str, Callable[[Node], None]]] = {
+    **CASES,
     "a claim for dra-driver-cpu has its CPUs": claims_of_dra_driver_cpu,
     "a claim of a CPU and a device of one NUMA node has both there": near_a_device,
 }

@@ -220,5 +220,5 @@ RECIPES: dict[str, Recipe] = {
         ),
     )
 }
-DAILY = ("kubernetes", "containerd", "containerd-1.7", "nriside-0.12", "helm")
+DAILY = ("kubernetes", "containerd", "containerd-1.7", "nriside-0.12", "helm", "draalloc")
 """What `make test` needs; what takes longest is built first. The others are for `make nightly`."""

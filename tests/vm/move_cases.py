@@ -39,11 +39,11 @@ def keys_move_there_and_back(node: Node) -> None:
     until(lambda: _allocatable(node) == _KEYS, "kubelet has the ids", _WITHIN_S)
     held = {name: _by_id(node, name) for name in ("vm-a", "vm-b")}
 
-    _moves(node, "dra", (0.0, 0.5, 1.5, 3.0))
+    _moves(node, "dra", (0.0, 1.5))
     until(lambda: _allocatable(node) == 2, "kubelet has the ids alone that are out", _WITHIN_S)
     held["vm-c"] = _by_claim(node, "vm-c")
 
-    _moves(node, "plugin", (0.0, 1.0, 4.0))
+    _moves(node, "plugin", (1.0,))
     until(lambda: _allocatable(node) == 4, "kubelet has what is free", _WITHIN_S)
     held["vm-d"] = _by_id(node, "vm-d")
 

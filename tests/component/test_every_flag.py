@@ -40,7 +40,7 @@ nodeward page | --socket SOCKET --listen 127.0.0.1:0 --any-port --allow-host h -
     page: http://
 nodeward sim | quiet-day --for 1s --seed 3 --record NEW/r --metrics 127.0.0.1:0 --picture NEW/p --no-page | 0 |
     Quiet day (seed 3)
-nodeward sim | --scenario quiet-day --for 1s --page | 0 | page: http://
+nodeward sim | --scenario quiet-day --for 60s --page | 0 | page: http://
 nodeward sim | --list | 0 | one-node
 nodeward status | -n default --state counted --state unmanaged --socket SOCKET -o wide | 0 | POD / CONTAINER
 nodeward status | -n nothing --socket SOCKET | 0 | no pod has namespace nothing
@@ -220,7 +220,7 @@ def test_a_flag_does_what_its_line_says(line: tuple[str, str, str, str], place: 
         else ["-c", PLUGIN, *command.split()[2:]]
     )
     environment = {**os.environ, "PATH": place["PATH"], "NODEWARD_SOCKET": place["SOCKET"], "NODE_NAME": "node-1"}
-    goes_on = command in GO_ON or "--follow" in words
+    goes_on = command in GO_ON or "--follow" in words or "--page" in words
     with subprocess.Popen(
         [sys.executable, *start, *given], env=environment, cwd=ROOT, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

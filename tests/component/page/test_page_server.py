@@ -366,11 +366,12 @@ class Seen:
 
 @contextmanager
 def opened(browser: Browser, address: str) -> Iterator[Page]:
-    """The page; at the end it has said nothing on its console and asked no other host."""
+    """The page; at the end it has asked no other host, and said nothing on its console but of a pod that had ended when
+    its explanation was asked for."""
     seen, page = Seen(), browser.new_page(viewport={"width": WIDTHS[0], "height": 900})
     page.set_default_timeout(WITHIN_MS)
     expect.set_options(timeout=WITHIN_MS)
-    page.on("console", lambda message: seen.said.append(message.text))
+    page.on("console", lambda message: "/explain" in message.location["url"] or seen.said.append(message.text))
     page.on("pageerror", lambda error: seen.said.append(str(error)))
     page.on("request", lambda request: seen.asked.add(request.url.split("/")[2]))
     page.goto(address)

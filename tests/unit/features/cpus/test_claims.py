@@ -484,7 +484,9 @@ def test_a_claim_keeps_its_cpus_where_others_that_were_reserved_go_offline() -> 
     assert text(engine.state.cpus.pools.pools["shared"].cpus) == "0-31"
 
 
-def test_a_container_comes_back_to_its_claim_once_that_has_cpus_again() -> None:
+@pytest.mark.parametrize("by_force", [False, True])
+def test_a_container_comes_back_to_its_claim_once_that_has_cpus_again(by_force: bool) -> None:
+    """By force a claim ends while its container still runs."""
     engine = node()
     for pod, count in (("vm", 2), ("other", 6)):
         prepared(engine, claim(pod, {1: count}))
@@ -492,8 +494,9 @@ def test_a_container_comes_back_to_its_claim_once_that_has_cpus_again() -> None:
         begins(engine, pod)
     engine(ev.TopologyRead(without(W, of((4, 20)))))
     assert "No CPU is left for its claim" in cpu_sentence(engine.state.cpus.pools.grants["vm/app"].reason)
-    engine(ev.SandboxRemoved(build.home("other")))
-    engine(ev.Unprepared(DRIVER, ClaimUid("uid-other-claim")))
+    ends = ev.SandboxRemoved(build.home("other")), ev.Unprepared(DRIVER, ClaimUid("uid-other-claim"))
+    for event in reversed(ends) if by_force else ends:
+        engine(event)
     pool = engine.state.cpus.pools.pools["claim[shop/vm-claim]"]
     assert (pool.members, wanted(engine.state.cpus.pools, "vm/app")) == (("vm/app",), pool.cpus)
 

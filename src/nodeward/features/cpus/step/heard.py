@@ -73,9 +73,14 @@ def _abandoned(state: State, event: ev.Abandoned) -> tuple[Cpus, Decision]:
 
 
 def _may_have_ended(state: State, _: ev.Event) -> tuple[Cpus, Decision]:
-    """A container or a pod may be known no more."""
+    """A container or a pod may be known no more. Containers return to claims that have CPUs again by that."""
     state, decision = pruned(state)
-    return state.cpus, decision
+    cpus = state.cpus
+    short = {key: None for key, grant in cpus.pools.grants.items() if claims.may_return(cpus.pools, grant)}
+    if not short:
+        return cpus, decision
+    after, more = all_there(state, [one for one, held in cpus.held.items() if held.key in short])
+    return after, both(decision, more)
 
 
 def next_wake(state: State) -> int | None:
@@ -152,14 +157,18 @@ def _of_ours(change: Callable[[State, Any], Cpus]) -> Hear[State]:
         if cpus.by_claim.claims is before.by_claim.claims and cpus.by_claim.recalled is before.by_claim.recalled:
             return cpus, NOTHING
         earlier, state = state, replace(state, cpus=cpus)
+        waited = NOTHING
         if claims.lets_go(earlier, state):
-            return on_settings(state)
+            after, waited = on_settings(state)
+            if after.rules is not cpus.rules:
+                return after, waited
+            state = replace(state, cpus=after)  # the other policy does not fit for another reason
         if machine is not None and cpus.in_force:
             pools = claims.with_pools(state, Ground(machine, cpus.rules), claims.tidied(state))
-            state = replace(state, cpus=claims.as_placed(replace(cpus, pools=pools)))
+            state = replace(state, cpus=claims.as_placed(replace(state.cpus, pools=pools)))
         goals = goals_of(state, before.pools)
         after, decision = (state.cpus, NOTHING) if _is_idle(state) else all_there(state, tuple(state.pods.containers))
-        return after, replace(decision, goals=(*goals, *decision.goals))
+        return after, both(waited, replace(decision, goals=(*goals, *decision.goals)))
 
     return heard
 

@@ -24,7 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
-from playwright.sync_api import Browser, FloatRect, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, FloatRect, Page, expect, sync_playwright
 
 from nodeward.features.cpus.rows import CpuPoolRow, CpuRow
 from nodeward.features.keys.rows import KeyHolder, KeyIdRow, KeyRow
@@ -363,6 +363,10 @@ class Seen:
     said: list[str] = field(default_factory=list)
     asked: set[str] = field(default_factory=set)
 
+    def hears(self, message: ConsoleMessage) -> None:
+        if "/explain" not in message.location["url"]:
+            self.said.append(message.text)
+
 
 @contextmanager
 def opened(browser: Browser, address: str) -> Iterator[Page]:
@@ -371,7 +375,7 @@ def opened(browser: Browser, address: str) -> Iterator[Page]:
     seen, page = Seen(), browser.new_page(viewport={"width": WIDTHS[0], "height": 900})
     page.set_default_timeout(WITHIN_MS)
     expect.set_options(timeout=WITHIN_MS)
-    page.on("console", lambda message: "/explain" in message.location["url"] or seen.said.append(message.text))
+    page.on("console", seen.hears)
     page.on("pageerror", lambda error: seen.said.append(str(error)))
     page.on("request", lambda request: seen.asked.add(request.url.split("/")[2]))
     page.goto(address)

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import pytest
 
@@ -156,6 +157,19 @@ def test_a_kernel_without_the_controller_says_so() -> None:
     kernel = SimKernel({}, controllers=("cpu", "memory"))
 
     assert not read_capacity(kernel, Tree(kernel, ROOT)).controller
+
+
+def test_a_cgroup_that_cannot_be_looked_for_is_not_said_to_be_gone(
+    kernel: SimKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = sampler.Reader(kernel, Tree(kernel, ROOT))
+    assert reader.read(["/gone"]).gone == ("/gone",)
+
+    def unread(path: str) -> NoReturn:
+        raise OSError(errno.EIO, path)
+
+    monkeypatch.setattr(kernel, "stat", unread)
+    assert reader.read(["/gone"]).gone == ()
 
 
 PODS, PER_POD = 110, 3

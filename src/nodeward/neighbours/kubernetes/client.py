@@ -8,7 +8,6 @@ Must not: keep versions or state; `reflector` does.
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
-from nodeward.core.errors import WireError
 from nodeward.host.clock import Clock
 from nodeward.neighbours.formats.kube_objects import (
     MAX_LIST_BYTES,
@@ -23,15 +22,9 @@ from nodeward.neighbours.formats.kube_objects import (
     decode_pod_list,
     decode_watch_line,
 )
-from nodeward.neighbours.kubernetes.errors import (
-    KubeAwayError,
-    KubeExpiredError,
-    KubeGarbageError,
-    from_transport,
-    is_expired,
-)
+from nodeward.neighbours.kubernetes.errors import KubeAwayError, KubeExpiredError, errors_of, is_expired
 from nodeward.neighbours.kubernetes.settings import KubeSettings
-from nodeward.neighbours.sockets.kube_http import KubeHttp, KubeHttpError, Waits
+from nodeward.neighbours.sockets.kube_http import KubeHttp, Waits
 
 _PODS = "/api/v1/pods"
 
@@ -60,14 +53,10 @@ class PodsClient:
         query = {"fieldSelector": f"spec.nodeName={self.settings.node_name}", "limit": str(self.settings.page_limit)}
         if continue_token:
             query["continue"] = continue_token
-        try:
+        with errors_of(f"GET {_PODS}"):
             body = await self.http.get(_PODS, query, waits=self.settings.request, max_bytes=MAX_LIST_BYTES)
             self.heard_ns = self._clock.now_ns()
             return decode_pod_list(body)
-        except KubeHttpError as error:
-            raise from_transport(error) from error
-        except WireError as error:
-            raise KubeGarbageError(f"GET {_PODS}: {error}") from error
 
     @asynccontextmanager
     async def watch(self, resource_version: str) -> AsyncGenerator[AsyncIterator[PodChange | Bookmark], None]:
@@ -81,13 +70,9 @@ class PodsClient:
         }
         silence_s = self.settings.watch_silence_s
         waits = Waits(self.settings.request.connect_s, silence_s, self.settings.watch_s + silence_s)
-        try:
+        with errors_of(f"watch on {_PODS}"):
             async with self.http.stream(_PODS, query, waits=waits) as chunks:
                 yield _events(self._heard(chunks))
-        except KubeHttpError as error:
-            raise from_transport(error) from error
-        except WireError as error:
-            raise KubeGarbageError(f"watch on {_PODS}: {error}") from error
 
     async def _heard(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         self.heard_ns = self._clock.now_ns()
@@ -98,21 +83,14 @@ class PodsClient:
     async def get_pod(self, namespace: str, name: str) -> PodObject:
         """The pod of that name as it is now."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-        try:
-            body = await self.http.get(path, {}, waits=self.settings.read_pod, max_bytes=MAX_OBJECT_BYTES)
-            return decode_pod(body)
-        except KubeHttpError as error:
-            raise from_transport(error) from error
-        except WireError as error:
-            raise KubeGarbageError(f"GET {path}: {error}") from error
+        with errors_of(f"GET {path}"):
+            return decode_pod(await self.http.get(path, {}, waits=self.settings.read_pod, max_bytes=MAX_OBJECT_BYTES))
 
     async def get_json(self, namespace: str, name: str, max_bytes: int) -> bytes:
         """The same pod's JSON as the server sent it: all fields, secrets too. Redact it before it is kept."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-        try:
+        with errors_of(f"GET {path}"):
             return await self.http.get(path, {}, waits=self.settings.read_pod, max_bytes=max_bytes)
-        except KubeHttpError as error:
-            raise from_transport(error) from error
 
 
 async def _events(chunks: AsyncIterator[bytes]) -> AsyncIterator[PodChange | Bookmark]:

@@ -7,7 +7,7 @@ Promises: each request ends within its bounds; every failure is a KubeError. Wha
 something happened: what holds is listed anew, so no event can be missed or misread.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,13 +20,13 @@ from nodeward.neighbours.formats.kube_objects import (
     ENVELOPE,
     MAX_LINE_BYTES,
     Change,
-    LineSplitter,
     ListMetadata,
     decode_bounded,
 )
-from nodeward.neighbours.kubernetes.errors import KubeConfigError, KubeGarbageError, from_transport
+from nodeward.neighbours.kubernetes.errors import KubeConfigError, errors_of
 from nodeward.neighbours.kubernetes.node_marks import Marks, NodeObject, marks
-from nodeward.neighbours.sockets.kube_http import KubeHttp, KubeHttpError, Waits
+from nodeward.neighbours.sockets.kube_http import KubeHttp, Waits
+from nodeward.neighbours.sockets.kube_watch import until_news
 
 MAX_BYTES: Final = MAX_LINE_BYTES
 """A ConfigMap is at most 1 MiB; JSON may triple it."""
@@ -83,9 +83,7 @@ def _seen(found: NodeObject, label: str) -> SeenNode:
     return SeenNode((found.metadata.labels or {}).get(label, ""), marks(found))
 
 
-WATCH_S: Final = 240
 _REQUEST: Final = Waits()
-_WATCH: Final = Waits(connect_s=5.0, read_s=WATCH_S + 30.0, total_s=WATCH_S + 30.0)
 _RIGHTS: Final = "get, list and watch on configmaps in its namespace, and on nodes"
 _NODES: Final = "/api/v1/nodes"
 
@@ -130,17 +128,13 @@ class ConfigMapsClient:
     async def look(self) -> Held:
         """What holds now."""
         names = self._names
-        try:
+        with errors_of(f"configuration of node {names.node}", _RIGHTS):
             node, at = node_of_list(await self._list(_NODES, names.node), names.label)
             own, below = f"{names.configmap}.node.{names.node}", f"{names.configmap}.default"
             if node.group:
                 below = f"{names.configmap}.group.{node.group}"
             config, version = config_map(await self._list(self._maps, own))
             shared, shared_version = config_map(await self._list(self._maps, below))
-        except KubeHttpError as error:
-            raise from_transport(error, _RIGHTS) from error
-        except WireError as error:
-            raise KubeGarbageError(f"configuration of node {names.node}: {error}") from error
         versions = {(_NODES, names.node): at, (self._maps, own): version, (self._maps, below): shared_version}
         name, found = (below, shared) if config is None else (own, config)
         return Held(name, found or {}, found is None, node, versions)
@@ -150,30 +144,10 @@ class ConfigMapsClient:
         return await self._http.get(path, query, waits=_REQUEST, max_bytes=MAX_BYTES)
 
     async def until_touched(self, held: Held) -> None:
-        """Returns when another configuration may hold than this one, or after WATCH_S."""
-        try:
+        """Returns when another configuration may hold than this one, or after a while."""
+        with errors_of(f"watch for node {self._names.node}", _RIGHTS):
             await first_of(*(self._watch(*at, version, held) for at, version in held.versions.items()))
-        except KubeHttpError as error:
-            raise from_transport(error, _RIGHTS) from error
-        except WireError as error:
-            raise KubeGarbageError(f"watch for node {self._names.node}: {error}") from error
 
     async def _watch(self, path: str, name: str, version: str, held: Held) -> None:
-        query = {
-            "watch": "1",
-            "fieldSelector": f"metadata.name={name}",
-            "resourceVersion": version,
-            "timeoutSeconds": str(WATCH_S),
-        }
-        async with self._http.stream(path, query, waits=_WATCH) as chunks:
-            if path == _NODES:
-                await _until(chunks, lambda line: node_now(line, self._names.label) != held.node)
-            else:
-                await _until(chunks, lambda _: True)
-
-
-async def _until(chunks: AsyncIterator[bytes], is_news: Callable[[bytes], bool]) -> None:
-    splitter = LineSplitter(MAX_BYTES)
-    async for chunk in chunks:
-        if any(is_news(line) for line in splitter.feed(chunk)):
-            return
+        is_news = None if path != _NODES else lambda line: node_now(line, self._names.label) != held.node
+        await until_news(self._http, path, is_news, fieldSelector=f"metadata.name={name}", resourceVersion=version)

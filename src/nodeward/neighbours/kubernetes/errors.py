@@ -12,7 +12,10 @@
 Must not: hold bodies, tokens or keys.
 """
 
-from nodeward.core.errors import NodewardError
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nodeward.core.errors import NodewardError, WireError
 from nodeward.neighbours.sockets.kube_http import KubeHttpError, KubeRefusedError
 
 
@@ -49,7 +52,10 @@ def is_expired(code: int, reason: str) -> bool:
     return code == 410 or reason in ("Expired", "Gone")
 
 
-def from_transport(error: KubeHttpError, rights: str = "get, list and watch on pods") -> KubeError:
+PODS_RIGHTS = "get, list and watch on pods"
+
+
+def from_transport(error: KubeHttpError, rights: str = PODS_RIGHTS) -> KubeError:
     """The KubeError that says what to do about `error`; `rights` are those that the request needs."""
     if not isinstance(error, KubeRefusedError):
         return KubeAwayError(str(error))
@@ -62,3 +68,14 @@ def from_transport(error: KubeHttpError, rights: str = "get, list and watch on p
     if is_expired(error.status, error.reason):
         return KubeExpiredError(str(error))
     return KubeAwayError(str(error))
+
+
+@contextmanager
+def errors_of(what: str, rights: str = PODS_RIGHTS) -> Iterator[None]:
+    """Within it a failed request, and an answer that cannot be read, is a KubeError. `what` names the request."""
+    try:
+        yield
+    except KubeHttpError as error:
+        raise from_transport(error, rights) from error
+    except WireError as error:
+        raise KubeGarbageError(f"{what}: {error}") from error

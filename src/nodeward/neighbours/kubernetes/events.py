@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from nodeward.neighbours.kubernetes.client import PodsClient
-from nodeward.neighbours.kubernetes.errors import KubeGarbageError, KubeMissingError, from_transport
-from nodeward.neighbours.sockets.kube_http import KubeHttpError, Waits
+from nodeward.neighbours.kubernetes.errors import KubeGarbageError, KubeMissingError, errors_of
+from nodeward.neighbours.sockets.kube_http import Waits
 
 MOST_NOTE = 1024
 """Bytes of a note; more is refused by the API server."""
@@ -127,7 +127,5 @@ class EventSender:
             path = path_of(event, is_there=is_there)
         except ValueError as error:
             raise KubeGarbageError(f"an Event on {_whom(event)}: {error}") from error
-        try:
+        with errors_of(f"{verb} {path}", RIGHTS):
             await self._client.http.send(verb, path, body, kind, waits=WAITS)
-        except KubeHttpError as error:
-            raise from_transport(error, RIGHTS) from error

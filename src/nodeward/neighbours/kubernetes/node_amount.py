@@ -9,14 +9,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from nodeward.core.errors import WireError
 from nodeward.host.clock import Clock
 from nodeward.neighbours.formats import kube_node
-from nodeward.neighbours.kubernetes.errors import KubeError, KubeGarbageError, KubeMissingError, from_transport
+from nodeward.neighbours.kubernetes.errors import KubeError, KubeMissingError, errors_of
 from nodeward.neighbours.kubernetes.events import MERGE_PATCH
 from nodeward.neighbours.kubernetes.owned import OURS, Found, ObjectKind, OwnedClient
 from nodeward.neighbours.kubernetes.settings import KubeSettings
-from nodeward.neighbours.sockets.kube_http import KubeHttpError
 
 
 class RivalError(KubeError):
@@ -52,20 +50,11 @@ class AmountClient(OwnedClient[int]):
         """The number in words."""
         return f"{self._resource} of the node {self.name}"
 
-    async def look(self) -> Found | None:
-        """What the node has; None where there is no such node."""
-        try:
-            data = await self._get(self._path)
-        except KubeMissingError:
-            return None
-        try:
-            of = kube_node.on_node(data, self._resource)
-            fields = {"amount": str(of.amount).encode()}
-            others = (of.writer,) if of.writer not in ("", OURS) and not of.by_kubelet else ()
-            ours = of.writer == OURS or self._cares()
-            return Found("", kube_node.version_of(data), ours, others, fields)
-        except WireError as error:
-            raise KubeGarbageError(f"{self._path}: {error}") from error
+    def _found(self, data: bytes) -> Found:
+        of = kube_node.on_node(data, self._resource)
+        fields = {"amount": str(of.amount).encode()}
+        others = (of.writer,) if of.writer not in ("", OURS) and not of.by_kubelet else ()
+        return Found("", kube_node.version_of(data), of.writer == OURS or self._cares(), others, fields)
 
     async def write(self, wanted: int, old: Found | None) -> bool:
         """Writes the number; RivalError where somebody else keeps another one."""
@@ -95,9 +84,7 @@ class AmountClient(OwnedClient[int]):
     async def _patch(self, amount: str | None) -> None:
         body = self._body(amount)
         path = f"{self._path}/status?fieldManager={OURS}"
-        try:
+        with errors_of(f"PATCH {path}", self.kind.rights):
             await self._http.ask(
                 path, body, "PATCH", MERGE_PATCH, waits=self._settings.request, max_bytes=kube_node.MAX_BYTES
             )
-        except KubeHttpError as error:
-            raise from_transport(error, self.kind.rights) from error

@@ -11,10 +11,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from nodeward.core.errors import WireError
 from nodeward.host.clock import Clock
 from nodeward.neighbours.formats import kube_node
-from nodeward.neighbours.kubernetes.errors import KubeGarbageError, KubeMissingError
+from nodeward.neighbours.kubernetes.errors import KubeMissingError
 from nodeward.neighbours.kubernetes.events import MERGE_PATCH
 from nodeward.neighbours.kubernetes.owned import OURS, Found, ObjectKind, OwnedClient
 from nodeward.neighbours.kubernetes.settings import KubeSettings
@@ -50,20 +49,11 @@ class LabelClient(OwnedClient[str]):
         """The labels in words."""
         return f"the label {LABELS[0]} of the node {self.name}"
 
-    async def look(self) -> Found | None:
-        """What the node has; None where there is no such node."""
-        try:
-            data = await self._get(self._path)
-        except KubeMissingError:
-            return None
-        try:
-            labels, ours = kube_node.labels_on_node(data, OURS)
-            version = kube_node.version_of(data)
-        except WireError as error:
-            raise KubeGarbageError(f"{self._path}: {error}") from error
+    def _found(self, data: bytes) -> Found:
+        labels, ours = kube_node.labels_on_node(data, OURS)
         self._ours = tuple(name for name in LABELS if name in ours)
         fields = {name: msgspec.json.encode(labels.get(name)) for name in LABELS}
-        return Found("", version, bool(self._ours) or self._cares(), (), fields)
+        return Found("", kube_node.version_of(data), bool(self._ours) or self._cares(), (), fields)
 
     async def write(self, wanted: str, old: Found | None) -> bool:
         """Sets the labels."""

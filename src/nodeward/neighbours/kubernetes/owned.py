@@ -12,6 +12,7 @@ bounded. Must not: choose what the object says, or touch one that is not ours.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from random import random
 from typing import Any, Generic, TypeVar
@@ -21,7 +22,6 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from nodeward.core.decision import Special
-from nodeward.core.errors import WireError
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
 from nodeward.host.waits import first_of
@@ -30,20 +30,19 @@ from nodeward.neighbours.formats.kube_objects import decode_bounded
 from nodeward.neighbours.kubernetes.errors import (
     KubeError,
     KubeExpiredError,
-    KubeGarbageError,
     KubeMissingError,
-    from_transport,
+    errors_of,
 )
 from nodeward.neighbours.kubernetes.events import MERGE_PATCH
 from nodeward.neighbours.kubernetes.settings import KubeSettings
-from nodeward.neighbours.sockets.kube_http import KubeHttp, KubeHttpError, KubeRefusedError, Waits
+from nodeward.neighbours.sockets.kube_http import KubeHttp, KubeRefusedError
+from nodeward.neighbours.sockets.kube_watch import until_news
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 W = TypeVar("W")
 MAX_BYTES = 8 * 1024 * 1024
 """An object in etcd is at most 1.5 MiB; JSON may triple it."""
-WATCH_S = 240
-_WATCH = Waits(connect_s=5.0, read_s=WATCH_S + 30.0, total_s=WATCH_S + 30.0)
 CALM_S = 300.0
 """So long after another one has written the object, it is said; and after so long in peace it is put back at once."""
 RETIRE_S = 3.0
@@ -199,7 +198,7 @@ class OwnedClient(Generic[W]):
     async def look(self) -> Found | None:
         """The object; None where there is none, or no such kind."""
         try:
-            return self._found(await self._get(self._path))
+            return await self._get(self._path, self._found)
         except KubeMissingError:
             return None
 
@@ -212,10 +211,7 @@ class OwnedClient(Generic[W]):
                 await self.remove(after)
                 raise DroppedError(self.kind.dropped)
             return after is not None
-        try:
-            uid = uid_of_node(await self._get(f"/api/v1/nodes/{self._node}"))
-        except WireError as error:
-            raise KubeGarbageError(f"GET node {self._node}: {error}") from error
+        uid = await self._get(f"/api/v1/nodes/{self._node}", uid_of_node)
         whole = body(self.kind, self.name, self._node, uid, wanted)
         try:
             if self.kind.dropped:
@@ -239,17 +235,9 @@ class OwnedClient(Generic[W]):
 
     async def until_touched(self, version: str) -> None:
         """Returns when something has happened to the object since, or after a while. What happened is not looked at."""
-        query = {"watch": "1", "fieldSelector": f"metadata.name={self.name}", "timeoutSeconds": str(WATCH_S)}
-        try:
-            async with self._http.stream(
-                self.kind.objects, {**query, "resourceVersion": version}, waits=_WATCH
-            ) as chunks:
-                async for _ in chunks:
-                    return
-        except KubeHttpError as error:
-            of = from_transport(error, self.kind.rights)
-            if not isinstance(of, KubeExpiredError | KubeMissingError):
-                raise of from error
+        with suppress(KubeExpiredError, KubeMissingError), errors_of(f"watch on {self.title}", self.kind.rights):
+            named = f"metadata.name={self.name}"
+            await until_news(self._http, self.kind.objects, fieldSelector=named, resourceVersion=version)
 
     def _lacks(self, found: Found, wanted: W) -> bool:
         return bool(self.kind.dropped) and not found.says(self.kind, wanted)
@@ -262,29 +250,23 @@ class OwnedClient(Generic[W]):
             )
 
     def _found(self, data: bytes) -> Found:
-        try:
-            return found(data, self.kind.kind)
-        except WireError as error:
-            raise KubeGarbageError(f"{self._path}: {error}") from error
+        return found(data, self.kind.kind)
 
-    async def _get(self, path: str) -> bytes:
-        try:
-            return await self._http.get(path, {}, waits=self._settings.request, max_bytes=MAX_BYTES)
-        except KubeHttpError as error:
-            raise from_transport(error, self.kind.rights) from error
+    async def _get(self, path: str, read: Callable[[bytes], T]) -> T:
+        with errors_of(f"GET {path}", self.kind.rights):
+            return read(await self._http.get(path, {}, waits=self._settings.request, max_bytes=MAX_BYTES))
 
     async def _send(self, verb: str, path: str, body: bytes, kind: str) -> Found | None:
         """The object after the request; None where another version of it is there by now."""
-        try:
-            return self._found(
-                await self._http.ask(path, body, verb, kind, waits=self._settings.request, max_bytes=MAX_BYTES)
-            )
-        except KubeRefusedError as error:
-            if error.status != 409:
-                raise from_transport(error, self.kind.rights) from error
-            return None
-        except KubeHttpError as error:
-            raise from_transport(error, self.kind.rights) from error
+        with errors_of(f"{verb} {path}", self.kind.rights):
+            try:
+                return self._found(
+                    await self._http.ask(path, body, verb, kind, waits=self._settings.request, max_bytes=MAX_BYTES)
+                )
+            except KubeRefusedError as error:
+                if error.status != 409:
+                    raise
+                return None
 
 
 async def removed(client: OwnedClient[Any]) -> str:

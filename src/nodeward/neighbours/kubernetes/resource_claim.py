@@ -13,8 +13,8 @@ from nodeward.core.errors import WireError
 from nodeward.core.quantity import QuantityError, exact_units
 from nodeward.core.workload import PodUid
 from nodeward.neighbours.formats.kube_objects import decode_bounded
-from nodeward.neighbours.kubernetes.errors import KubeGarbageError, from_transport
-from nodeward.neighbours.sockets.kube_http import KubeHttp, KubeHttpError, Waits
+from nodeward.neighbours.kubernetes.errors import errors_of
+from nodeward.neighbours.sockets.kube_http import KubeHttp, Waits
 
 MAX_BYTES = 2 * 1024 * 1024
 """An object in etcd is at most 1.5 MiB; a claim's opaque parameters may have 10 KiB a request."""
@@ -131,9 +131,5 @@ class ClaimReader:
         """The claim as it is now, None where nothing is allocated to it; KubeError where it cannot be read, and
         KubeMissingError where it is gone."""
         path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"
-        try:
+        with errors_of(f"GET {path}", RIGHTS):
             return claim(await self._http.get(path, {}, waits=WAITS, max_bytes=MAX_BYTES), self._driver)
-        except KubeHttpError as error:
-            raise from_transport(error, RIGHTS) from error
-        except WireError as error:
-            raise KubeGarbageError(f"GET {path}: {error}") from error

@@ -10,15 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from nodeward.core.errors import NodewardError, WireError
-from nodeward.neighbours.formats.kube_objects import LineSplitter
 from nodeward.neighbours.nfd import objects as nfd
 from nodeward.neighbours.nfd.objects import NodeFeature, Owner
 from nodeward.neighbours.sockets.kube_http import KubeHttp, KubeRefusedError, Waits
+from nodeward.neighbours.sockets.kube_watch import until_news
 
 log = logging.getLogger(__name__)
-WATCH_S = 240
 _REQUEST = Waits()
-_WATCH = Waits(connect_s=5.0, read_s=WATCH_S + 30.0, total_s=WATCH_S + 30.0)
 _MOST_PAGES = 64
 
 
@@ -147,26 +145,16 @@ class NfdClient:
     async def until_touched(self, version: str) -> None:
         """Returns when something has happened to one of the objects since, or after a while. What happened is not
         looked at: it is listed anew, so no event can be misread, however large."""
-        query = {
-            "watch": "1",
-            "labelSelector": f"{nfd.NODE_LABEL}={self.place.node}",
-            "resourceVersion": version,
-            "timeoutSeconds": str(WATCH_S),
-        }
-        async with self._http.stream(nfd.OBJECTS, query, waits=_WATCH) as chunks:
-            async for _ in chunks:
-                return
+        of_node = f"{nfd.NODE_LABEL}={self.place.node}"
+        await until_news(self._http, nfd.OBJECTS, labelSelector=of_node, resourceVersion=version)
 
     async def until_renumbered(self, resources: tuple[str, ...], there: Mapping[str, int]) -> bool:
         """Whether the node comes to have other numbers than those that were there, for as long as it can be watched.
         The first that a watch without a version tells is the node as it is."""
-        query = {"watch": "1", "fieldSelector": f"metadata.name={self.place.node}", "timeoutSeconds": str(WATCH_S)}
-        splitter = LineSplitter()
-        async with self._http.stream("/api/v1/nodes", query, waits=_WATCH) as chunks:
-            async for chunk in chunks:
-                if any(nfd.on_node(line, resources) != there for line in splitter.feed(chunk)):
-                    return True
-        return False
+        named = f"metadata.name={self.place.node}"
+        return await until_news(
+            self._http, "/api/v1/nodes", lambda line: nfd.on_node(line, resources) != there, fieldSelector=named
+        )
 
     async def owner(self, node_uid: str) -> Owner:
         """What our object is deleted with: what controls our pod (its DaemonSet), so that it outlives an update and not

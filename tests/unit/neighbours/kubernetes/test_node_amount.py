@@ -9,7 +9,7 @@ import pytest
 from nodeward.core.decision import Special
 from nodeward.host.clock import SystemClock
 from nodeward.neighbours.kubernetes.node_amount import AmountClient, RivalError
-from nodeward.neighbours.kubernetes.owned import Owned
+from nodeward.neighbours.kubernetes.owned import Found, Owned
 from nodeward.neighbours.kubernetes.settings import KubeSettings
 from nodeward.neighbours.sockets.kube_http import Endpoint
 
@@ -31,8 +31,8 @@ class Client(AmountClient):
         self.node = json.dumps({"metadata": metadata, "status": {"capacity": capacity}}).encode()
         self.sent: list[str | None] = []
 
-    async def _get(self, path: str) -> bytes:
-        return self.node
+    async def look(self) -> Found:
+        return self._found(self.node)
 
     async def _patch(self, amount: str | None) -> None:
         self.sent.append(amount)

@@ -13,18 +13,19 @@ from dataclasses import replace
 
 from nodeward.core import annotations as keys
 from nodeward.core import events as ev
+from nodeward.core.by_claim import ByClaim
 from nodeward.core.claims import Claim, Promised
 from nodeward.core.cpuset import CpuSet, text
 from nodeward.core.decision import NOTHING, Adjustment, Decision, Final, Goal, Special, Target
 from nodeward.core.modes import Mode
 from nodeward.core.refusal import Reason, Refusal, Refused
-from nodeward.core.tables import put, without
+from nodeward.core.tables import put
 from nodeward.core.topology import Group, Level
 from nodeward.core.workload import Amounts, PodUid, SandboxId
 from nodeward.features.cpus.claim_parameters import ALSO_SHARED, WHOLE_CORES, options
 from nodeward.features.cpus.policies import claims as policy
 from nodeward.features.cpus.pool_settings import CLAIMS, SHARED, ClaimNames, DevicesBy
-from nodeward.features.cpus.state import ByClaim, Cpus
+from nodeward.features.cpus.state import Cpus
 from nodeward.features.cpus.values import Denied, Grant, Ground, Pools
 from nodeward.features.root import State
 
@@ -197,28 +198,14 @@ def _refused(claim: Claim, why: str, kind: Refused) -> Final:
 # ---- claims come and go
 
 
-def unprepared(state: State, event: ev.Unprepared) -> Cpus:
-    """The slice once a claim's pods have ended."""
-    of = state.cpus.by_claim
-    return _with(state.cpus, replace(of, claims=without(of.claims, (event.claim,))))
+def told(state: State, event: ev.Unprepared | ev.ClaimsRecalled | ev.DriverTold) -> Cpus:
+    """The slice after news of our driver."""
 
-
-def recalled(state: State, event: ev.ClaimsRecalled) -> Cpus:
-    """The slice once it is known what was prepared before."""
-    of = state.cpus.by_claim
-    if event.fault:
-        return _with(state.cpus, replace(of, fault=event.fault))
-    claims = {one.uid: one for one in event.claims}
-    for claim in event.adopted:
+    def promised(claim: Claim) -> Promised | None:
         counts, wrong = _counts(claim)
-        if not wrong:
-            claims[claim.uid] = _promised(claim, counts, event.wall_ns)
-    return _with(state.cpus, replace(of, claims={**claims, **of.claims}, recalled=True, fault=""))
+        return None if wrong else _promised(claim, counts, event.wall_ns)
 
-
-def told(state: State, event: ev.DriverTold) -> Cpus:
-    """The slice once our driver has told how it stands."""
-    return _with(state.cpus, replace(state.cpus.by_claim, driver=event))
+    return _with(state.cpus, state.cpus.by_claim.after(event, promised))
 
 
 def with_pools(state: State, ground: Ground, at: Pools) -> Pools:

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nodeward.core.claims import ClaimUid, Promised
+from nodeward.core.by_claim import ByClaim
 from nodeward.core.cpuset import CpuSet
-from nodeward.core.events import DriverTold
 from nodeward.core.modes import NO_POLICY
 from nodeward.core.topology import Machine
 from nodeward.core.workload import ContainerId
@@ -46,18 +45,6 @@ class Held:
         """The entry once the kernel has confirmed it. 0: it is held to nothing any more."""
         given, mems = self.given if to else 0, (self.mems, self.mems_asked)
         return Held(self.key, self.path, to, given, 0, 0, at_ns, seq, *mems)
-
-
-@dataclass(frozen=True, slots=True)
-class ByClaim:
-    """CPUs by claim: the prepared claims; whether it is known what was prepared before the daemon started, and why not;
-    the devices that stand as goals, by driver; and how our driver stands."""
-
-    claims: Mapping[ClaimUid, Promised] = field(default_factory=dict)
-    recalled: bool = False
-    fault: str = ""
-    slices: Mapping[str, str] = field(default_factory=dict)
-    driver: DriverTold | None = None
 
 
 @dataclass(frozen=True, slots=True)

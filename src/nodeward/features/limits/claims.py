@@ -14,16 +14,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from nodeward.core import events as ev
+from nodeward.core.by_claim import ByClaim
 from nodeward.core.claims import Claim, Promised
 from nodeward.core.decision import NOTHING, Adjustment, Decision, Final, Goal, Special, Target
 from nodeward.core.modes import Mode
 from nodeward.core.quantity import binary_text
 from nodeward.core.refusal import Reason, Refusal, Refused
-from nodeward.core.tables import kept, put, without
+from nodeward.core.tables import kept, put
 from nodeward.core.workload import Amounts, ContainerSpec, PodSpec, PodUid
 from nodeward.features.limits.promise import EPC
 from nodeward.features.limits.settings import Unsupported
-from nodeward.features.limits.state import ByClaim, Limits
+from nodeward.features.limits.state import Limits
 from nodeward.features.pods.budget import pod_budget
 from nodeward.features.pods.state import KnownSpec
 from nodeward.features.root import State
@@ -60,28 +61,14 @@ def preparing(state: State, event: ev.Preparing) -> tuple[Limits, Final]:
     return _with(limits, replace(limits.by_claim, claims=put(limits.by_claim.claims, claim.uid, one))), final
 
 
-def unprepared(state: State, event: ev.Unprepared) -> Limits:
-    """The slice once a claim's pods have ended."""
-    of = state.limits.by_claim
-    return _with(state.limits, replace(of, claims=without(of.claims, (event.claim,)))) if of.claims else state.limits
+def told(state: State, event: ev.Unprepared | ev.ClaimsRecalled | ev.DriverTold) -> Limits:
+    """The slice after news of our driver."""
 
-
-def recalled(state: State, event: ev.ClaimsRecalled) -> Limits:
-    """The slice once it is known what was prepared before."""
-    of = state.limits.by_claim
-    if event.fault:
-        return _with(state.limits, replace(of, fault=event.fault))
-    claims = {one.uid: one for one in event.claims}
-    for claim in event.adopted:
+    def promised(claim: Claim) -> Promised | None:
         amounts, wrong = _amounts(claim)
-        if not wrong:
-            claims[claim.uid] = _promise(claim, amounts, event.wall_ns)
-    return _with(state.limits, replace(of, claims={**claims, **of.claims}, recalled=True, fault=""))
+        return None if wrong else _promise(claim, amounts, event.wall_ns)
 
-
-def told(state: State, event: ev.DriverTold) -> Limits:
-    """The slice once our driver has told how it stands."""
-    return _with(state.limits, replace(state.limits.by_claim, driver=event))
+    return _with(state.limits, state.limits.by_claim.after(event, promised))
 
 
 def published(state: State, limits: Limits) -> tuple[Limits, Decision]:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from nodeward.core.by_claim import ByClaim
 from nodeward.core.cgroup import Hierarchy
-from nodeward.core.claims import ClaimUid, Promised
-from nodeward.core.events import DriverTold, EnclavesSeen, MiscReading, PluginTold
+from nodeward.core.events import EnclavesSeen, MiscReading, PluginTold
 from nodeward.core.refusal import Reason
 from nodeward.core.workload import Amounts, ContainerId, PodUid
 
@@ -76,18 +76,6 @@ class Read:
     held: Wanted | None = None
     """What the cgroup was to have when this was found to be just that. While that is still wanted (the very object) and
     the capacity is what it was, the same reading needs no second look: of 2000 cgroups a pass compares few."""
-
-
-@dataclass(frozen=True, slots=True)
-class ByClaim:
-    """Enclave memory by claim: the prepared claims, with the bytes of each; whether it is known what was prepared
-    before the daemon started, and why not; the devices that stand as goals, by driver; and how our driver stands."""
-
-    claims: Mapping[ClaimUid, Promised] = field(default_factory=dict)
-    recalled: bool = False
-    fault: str = ""
-    slices: Mapping[str, str] = field(default_factory=dict)
-    driver: DriverTold | None = None
 
 
 @dataclass(frozen=True, slots=True)

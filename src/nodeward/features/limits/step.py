@@ -5,7 +5,7 @@ kernel's capacity, a list) recomputes the cgroups of the pods concerned and emit
 cheap to repeat, so restart, adoption, late knowledge and drift repair are this one path.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -263,22 +263,18 @@ def _selling(hear: Hear[State]) -> Hear[State]:
     return heard
 
 
-def _of_ours(change: Callable[[State, Any], Limits]) -> Hear[State]:
+def _driver_told(state: State, event: Any) -> tuple[Limits, Decision]:
     """What an event about our driver changes, for the pods of the claims too."""
-
-    def heard(state: State, event: Any) -> tuple[Limits, Decision]:
-        if event.driver != state.settings.limits.dra.driver:
-            return state.limits, NOTHING
-        limits, before = change(state, event), state.limits.by_claim
-        if limits.by_claim.claims is before.claims or state.settings.limits.mode is Mode.OFF:
-            return limits, NOTHING
-        if limits.by_claim.recalled is not before.recalled:  # until now nothing was wanted of pods with claims
-            return reconcile(replace(state, limits=limits), state.pods.sandbox_of)
-        pods = [uid for table in (before.claims, limits.by_claim.claims) for one in table.values() for uid in one.pods]
-        there = [uid for uid in dict.fromkeys(pods) if uid in state.pods.sandbox_of]
-        return reconcile(replace(state, limits=limits), there)
-
-    return heard
+    if event.driver != state.settings.limits.dra.driver:
+        return state.limits, NOTHING
+    limits, before = claims.told(state, event), state.limits.by_claim
+    if limits.by_claim.claims is before.claims or state.settings.limits.mode is Mode.OFF:
+        return limits, NOTHING
+    if limits.by_claim.recalled is not before.recalled:  # until now nothing was wanted of pods with claims
+        return reconcile(replace(state, limits=limits), state.pods.sandbox_of)
+    pods = [uid for table in (before.claims, limits.by_claim.claims) for one in table.values() for uid in one.pods]
+    there = [uid for uid in dict.fromkeys(pods) if uid in state.pods.sandbox_of]
+    return reconcile(replace(state, limits=limits), there)
 
 
 def _preparing(state: State, event: ev.Preparing) -> tuple[Limits, Decision]:
@@ -291,9 +287,9 @@ def _preparing(state: State, event: ev.Preparing) -> tuple[Limits, Decision]:
 
 _BY_CLAIM: Mapping[type[ev.Event], Hear[State]] = {
     ev.Preparing: _preparing,
-    ev.Unprepared: _of_ours(claims.unprepared),
-    ev.ClaimsRecalled: _of_ours(claims.recalled),
-    ev.DriverTold: _of_ours(claims.told),
+    ev.Unprepared: _driver_told,
+    ev.ClaimsRecalled: _driver_told,
+    ev.DriverTold: _driver_told,
 }
 _CHANGES_WHAT_IS_SOLD = (ev.PodSeen, ev.PodGone, ev.PodsListed)
 HEARS: Mapping[type[ev.Event], Hear[State]] = {

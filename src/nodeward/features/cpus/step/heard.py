@@ -1,6 +1,6 @@
 """Which event is heard by what, and what follows for memory nodes and for what is published by claim."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -146,31 +146,27 @@ def _preparing(state: State, event: ev.Preparing) -> tuple[Cpus, Decision]:
     return cpus, Decision(final, goals=goals_of(replace(state, cpus=cpus), state.cpus.pools))
 
 
-def _of_ours(change: Callable[[State, Any], Cpus]) -> Hear[State]:
+def _driver_told(state: State, event: Any) -> tuple[Cpus, Decision]:
     """What an event about our driver changes, for the pools and containers of the claims too."""
-
-    def heard(state: State, event: Any) -> tuple[Cpus, Decision]:
-        if event.driver != state.settings.cpus.dra.driver:
-            return state.cpus, NOTHING
-        before, cpus = state.cpus, change(state, event)
-        machine = cpus.machine
-        if cpus.by_claim.claims is before.by_claim.claims and cpus.by_claim.recalled is before.by_claim.recalled:
-            return cpus, NOTHING
-        earlier, state = state, replace(state, cpus=cpus)
-        waited = NOTHING
-        if claims.lets_go(earlier, state):
-            after, waited = on_settings(state)
-            if after.rules is not cpus.rules:
-                return after, waited
-            state = replace(state, cpus=after)  # the other policy does not fit for another reason
-        if machine is not None and cpus.in_force:
-            pools = claims.with_pools(state, Ground(machine, cpus.rules), claims.tidied(state))
-            state = replace(state, cpus=claims.as_placed(replace(state.cpus, pools=pools)))
-        goals = goals_of(state, before.pools)
-        after, decision = (state.cpus, NOTHING) if _is_idle(state) else all_there(state, tuple(state.pods.containers))
-        return after, both(waited, replace(decision, goals=(*goals, *decision.goals)))
-
-    return heard
+    if event.driver != state.settings.cpus.dra.driver:
+        return state.cpus, NOTHING
+    before, cpus = state.cpus, claims.told(state, event)
+    machine = cpus.machine
+    if cpus.by_claim.claims is before.by_claim.claims and cpus.by_claim.recalled is before.by_claim.recalled:
+        return cpus, NOTHING
+    earlier, state = state, replace(state, cpus=cpus)
+    waited = NOTHING
+    if claims.lets_go(earlier, state):
+        after, waited = on_settings(state)
+        if after.rules is not cpus.rules:
+            return after, waited
+        state = replace(state, cpus=after)  # the other policy does not fit for another reason
+    if machine is not None and cpus.in_force:
+        pools = claims.with_pools(state, Ground(machine, cpus.rules), claims.tidied(state))
+        state = replace(state, cpus=claims.as_placed(replace(state.cpus, pools=pools)))
+    goals = goals_of(state, before.pools)
+    after, decision = (state.cpus, NOTHING) if _is_idle(state) else all_there(state, tuple(state.pods.containers))
+    return after, both(waited, replace(decision, goals=(*goals, *decision.goals)))
 
 
 def _selling(hear: Hear[State]) -> Hear[State]:
@@ -193,9 +189,9 @@ def _selling(hear: Hear[State]) -> Hear[State]:
 
 _BY_CLAIM: Mapping[type[ev.Event], Hear[State]] = {
     ev.Preparing: _preparing,
-    ev.Unprepared: _of_ours(claims.unprepared),
-    ev.ClaimsRecalled: _of_ours(claims.recalled),
-    ev.DriverTold: _of_ours(claims.told),
+    ev.Unprepared: _driver_told,
+    ev.ClaimsRecalled: _driver_told,
+    ev.DriverTold: _driver_told,
 }
 _WITH_A_POLICY: Mapping[type[ev.Event], Hear[State]] = {
     ev.Creating: on_creating,

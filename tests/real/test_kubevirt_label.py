@@ -35,9 +35,7 @@ WITHIN_S = scaled(60.0)
 @pytest.fixture(name="cluster", scope="module")
 def _cluster() -> Iterator[Cluster]:
     with rigs.running_cluster() as found:
-        labels: Record = {
-            "kubernetes.io/hostname": "node-1"
-        }  # of a node without any, the server keeps no managedFields
+        labels: Record = {"kubernetes.io/hostname": "node-1"}  # of a node without any, there are no managedFields
         found.client.call("POST", rigs.NODES, {"metadata": {"name": "node-1", "labels": labels}})
         rigs.allow(found.client, "somebody", "node/rbac.yaml", "node/kubevirt-label.yaml")
         yield found
@@ -67,13 +65,8 @@ async def writes(cluster: Cluster, value: str, by: str = "virt-handler") -> None
 
 
 async def until_detail(node: Rig, text: str) -> None:
-    async with asyncio.timeout(WITHIN_S):
-        while True:
-            rows = (await node.ask()).get("components", [])
-            assert isinstance(rows, list)
-            if any(row["detail"] == text for row in rows if row["name"] == "kubevirt-label"):
-                return
-            await asyncio.sleep(0.1)
+    wanted = {"name": "kubevirt-label", "detail": text}
+    await node.until(lambda view: any(row.items() >= wanted.items() for row in view.get("components", ())))
 
 
 async def test_the_labels_are_there_while_vms_get_whole_cpus_whatever_kubevirt_writes(

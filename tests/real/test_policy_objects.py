@@ -5,7 +5,7 @@ policy-objects.yaml. The kernel and the runtime are doubles, but for the daemon 
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,8 +15,9 @@ import yaml
 
 from nodeward.features.settings import PolicyObjectsSection, Settings
 from nodeward_sim.doubles.cpus import Plan
-from nodeward_sim.doubles.runtime import SimContainer, SimCpu, SimPod
-from tests.component.daemon.rig import ROOT, Rig, rig
+from tests.component.daemon.rig import rig
+from tests.component.daemon.rig import until as until_so
+from tests.component.daemon.test_balloons import cpus, runs
 from tests.patience import scaled
 from tests.peers.daemon import daemon, until
 from tests.peers.kubeclient import MERGE, ApiError, KubeClient
@@ -114,19 +115,6 @@ def way(cluster: Cluster) -> Iterator[Way]:
         yield found
 
 
-async def until_true(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WITHIN_S):
-        while not holds():
-            await asyncio.sleep(0.05)
-
-
-async def runs(node: Rig, uid: str, namespace: str, milli: int) -> str:
-    sandbox = await node.runtime.run_pod(SimPod(uid, uid, namespace, cgroup_parent=f"/kubepods/burstable/pod{uid}"))
-    made = await node.runtime.create_container(sandbox, SimContainer("app", cpu=SimCpu(milli * 1024 // 1000)))
-    await node.runtime.start(made)
-    return node.runtime.cgroup(made)
-
-
 async def test_an_object_is_in_force_until_it_is_gone_and_a_broken_one_never(
     tmp_path: Path, cluster: Cluster, way: Way
 ) -> None:
@@ -137,23 +125,20 @@ async def test_an_object_is_in_force_until_it_is_gone_and_a_broken_one_never(
 
     async with rig(tmp_path, change=joins, machine=Plan(sockets=1, nodes=1)) as node:
 
-        def cpus(cgroup: str) -> str:
-            return node.kernel.read(f"{ROOT}{cgroup}/cpuset.cpus", 999).decode().strip()
-
         async def until_cpus(wanted: dict[str, str]) -> None:
-            await until_true(lambda: {cgroup: cpus(cgroup) for cgroup in wanted} == wanted)
+            await until_so(lambda: {one: cpus(node, one) for one in wanted} == wanted, f"the CPUs are {wanted}")
 
         await cluster.put("default", SPEC)
         assert "errors" not in await cluster.until_said("default", "Success", 1)
         web, batch = await runs(node, "w", "web-a", 3000), await runs(node, "b", "batch", 1000)
         system = await runs(node, "s", "monitoring", 100)
-        held = {one: cpus(one) for one in (web, batch, system)}
+        held = {one: cpus(node, one) for one in (web, batch, system)}
         assert held == {web: "1,4-5", batch: "2-3,6-7", system: "0"}
 
         await cluster.put("default", spec(1))
         errors = str((await cluster.until_said("default", "Failure", 2))["errors"])
         assert "spec.balloonTypes[0].minCPUs: 2 is more than maxCPUs, which is 1" in errors
-        assert {one: cpus(one) for one in held} == held
+        assert {one: cpus(node, one) for one in held} == held
         settings = (await node.ask())["settings"]
         assert isinstance(settings, dict)
         assert settings["policy_object"] == "BalloonsPolicy kube-system/default, generation 1"
@@ -162,18 +147,18 @@ async def test_an_object_is_in_force_until_it_is_gone_and_a_broken_one_never(
         await node.stop()
         await node.start()
         await cluster.until_said("default", "Failure", 2)
-        assert {one: cpus(one) for one in held} == held
+        assert {one: cpus(node, one) for one in held} == held
 
         await cluster.put("default", {**SPEC, "reservedResources": {"cpu": "cpuset:0,99"}})
         assert "99" in str((await cluster.until_said("default", "Failure", 3))["errors"])
-        assert {one: cpus(one) for one in held} == held
+        assert {one: cpus(node, one) for one in held} == held
 
         way.cut()
         await cluster.put("group.fast", {**SPEC, "balloonTypes": []})
         await cluster.move("fast")
         await cluster.until_said("group.fast", "Success", 1)
         await cluster.until_silent("default")
-        await until_cpus({system: "0", web: cpus(batch)})  # all in the default balloon
+        await until_cpus({system: "0", web: cpus(node, batch)})  # all in the default balloon
         await cluster.put(f"node.{cluster.server.node}", SPEC)
         await cluster.until_said(f"node.{cluster.server.node}", "Success", 1)
         await cluster.until_silent("group.fast")

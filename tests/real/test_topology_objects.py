@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,14 +80,10 @@ def uid(found: Record) -> object:
 
 
 async def until_detail(node: Rig, text: str) -> None:
-    rows: object = None
-    async with asyncio.timeout(WITHIN_S):
-        while True:
-            rows = (await node.ask()).get("components", [])
-            assert isinstance(rows, list)
-            if any(text in row["detail"] for row in rows if row["name"] == "topology-object"):
-                return
-            await asyncio.sleep(0.1)
+    def says(view: dict[str, Any]) -> bool:
+        return any(row["name"] == "topology-object" and text in row["detail"] for row in view.get("components", ()))
+
+    await node.until(says)
 
 
 async def test_the_object_follows_the_cpus_whatever_others_do_to_it(tmp_path: Path, cluster: Cluster) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from nodeward.features.admission.door.server import PATH
 from tests.component.webhook.support import install, make_pki, port_of, program
-from tests.real.policy_cluster import NAMES, SUBRESOURCES, policy
+from tests.real.test_policies import NAMES, SUBRESOURCES, policy
 from tests.real.test_webhook import at_the_loopback
 from tests.rigs.cluster import manifests, place_of
 

@@ -48,14 +48,17 @@ def one(pod: str, cpus: int = 0, qos: str = "", life: int = 0, now: int = 0) -> 
     return Container(ContainerId(f"{pod}-{life}"), SandboxId(f"s-{pod}"), "app", cgroups_path=where, cpu=record)
 
 
-def create(engine: Told, pod: str, cpus: int = 0, qos: str = "", life: int = 0) -> Decision:
+def begin(engine: Told, pod: Sandbox, made: Container) -> Decision:
     """The runtime asks; where it may, it creates and starts the container."""
-    made = one(pod, cpus, qos, life)
-    decision = engine(ev.Creating(home(pod, qos), made, ask_id=engine.state.seq + 1))
-    if not isinstance(refused(decision), str):
-        engine(ev.Created(home(pod, qos), made))
-        engine(ev.Started(home(pod, qos), made.in_phase(Phase.RUNNING)))
+    decision = engine(ev.Creating(pod, made, ask_id=engine.state.seq + 1))
+    if refused(decision) is None:
+        engine(ev.Created(pod, made))
+        engine(ev.Started(pod, made.in_phase(Phase.RUNNING)))
     return decision
+
+
+def create(engine: Told, pod: str, cpus: int = 0, qos: str = "", life: int = 0) -> Decision:
+    return begin(engine, home(pod, qos), one(pod, cpus, qos, life))
 
 
 def stop(engine: Told, pod: str, cpus: int = 0, qos: str = "", life: int = 0) -> Decision:

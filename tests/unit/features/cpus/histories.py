@@ -87,32 +87,27 @@ _LISTS = (
     StaticPool("shared", False, (CpuList(0, "1"),)),
     StaticPool("own", True, tuple(CpuList(0, f"{n}") for n in range(2, 7))),
 )
+_PODS = (PodPool("pair", 2, 3, "3"), PodPool("one", 1, 0, "2"))
+_KINDS = (DynamicPoolType("fast", ("lab",)), DynamicPoolType("slow", ("shop",)))
+_TREE = TopologyAwareSettings(
+    colocate_pods=True, reserved_pool_namespaces=("infra",), unlimited_burstable=PoolLevel.NUMA
+)
+
+
+def _by(policy: str, **more: object) -> PolicySettings:
+    return replace(PolicySettings(policy, reserved=CPU0), **more)  # type: ignore[arg-type]
+
+
 RULES = {
-    "static": PolicySettings("static", reserved=CPU0),
-    "static-plus": PolicySettings("static-plus", reserved=CPU0),
-    "balloons": PolicySettings("balloons", reserved=CPU0, balloons=BalloonsSettings(balloon_types=SHARING)),
-    "composed": PolicySettings("balloons", reserved=CPU0, balloons=BalloonsSettings(balloon_types=COMPOSED)),
-    "podpools": PolicySettings(
-        "podpools",
-        reserved=CPU0,
-        podpools=PodpoolsSettings(pools=(PodPool("pair", 2, 3, "3"), PodPool("one", 1, 0, "2"))),
-    ),
-    "static-pools": PolicySettings("static-pools", reserved=CPU0, static_pools=StaticPoolsSettings(_LISTS)),
-    "dynamic-pools": PolicySettings(
-        "dynamic-pools",
-        reserved=CPU0,
-        dynamic_pools=DynamicPoolsSettings(
-            dynamic_pool_types=(DynamicPoolType("fast", ("lab",)), DynamicPoolType("slow", ("shop",)))
-        ),
-    ),
-    "claims": PolicySettings("claims", reserved=CPU0),
-    "topology-aware": PolicySettings(
-        "topology-aware",
-        reserved=CPU0,
-        topology_aware=TopologyAwareSettings(
-            colocate_pods=True, reserved_pool_namespaces=("infra",), unlimited_burstable=PoolLevel.NUMA
-        ),
-    ),
+    "static": _by("static"),
+    "static-plus": _by("static-plus"),
+    "balloons": _by("balloons", balloons=BalloonsSettings(balloon_types=SHARING)),
+    "composed": _by("balloons", balloons=BalloonsSettings(balloon_types=COMPOSED)),
+    "podpools": _by("podpools", podpools=PodpoolsSettings(pools=_PODS)),
+    "static-pools": _by("static-pools", static_pools=StaticPoolsSettings(_LISTS)),
+    "dynamic-pools": _by("dynamic-pools", dynamic_pools=DynamicPoolsSettings(dynamic_pool_types=_KINDS)),
+    "claims": _by("claims"),
+    "topology-aware": _by("topology-aware", topology_aware=_TREE),
 }
 MACHINE = machine(packages=2, nodes=2, cores=2)
 """16 CPUs."""
@@ -122,9 +117,8 @@ def _with_memory(of: Machine, *, gib: int = 4, others: tuple[int, ...] = ()) -> 
     """So much DRAM a node, and nodes without CPUs of these sizes behind the first ones."""
     count = len(of.nodes)
     far = {i: 10 + 7 * i for i in range(count + len(others))}
-    dram = [
-        MemoryNode(one.id, one.cpus, gib << 30, distances={i: far[abs(one.id - i)] for i in far}) for one in of.nodes
-    ]
+    near = {one.id: {i: far[abs(one.id - i)] for i in far} for one in of.nodes}
+    dram = [MemoryNode(one.id, one.cpus, gib << 30, distances=near[one.id]) for one in of.nodes]
     more = [MemoryNode(count + i, 0, size << 30, distances={j: 17 + j for j in far}) for i, size in enumerate(others)]
     return replace(of, memory=(*dram, *more))
 
@@ -195,13 +189,8 @@ class Pod:
         quota = 0 if self.qos else self.milli * 100
         cpu = CpuRecord(self.shares or shares_of(self.milli), quota, 100_000, self.record)
         home = self.home
-        return Container(
-            ContainerId(f"{self.name}-{self.life}"),
-            home.id,
-            "app",
-            cgroups_path=f"{home.cgroup_parent}/{self.life}",
-            cpu=cpu,
-        )
+        made_id, path = ContainerId(f"{self.name}-{self.life}"), f"{home.cgroup_parent}/{self.life}"
+        return Container(made_id, home.id, "app", cgroups_path=path, cpu=cpu)
 
     @property
     def running(self) -> Container:
@@ -232,8 +221,6 @@ class World:
 
     rules: PolicySettings
     choose: random.Random
-    forgets: bool = False
-    """The record is lost at each death."""
     pods: dict[str, Pod] = field(default_factory=dict)
     journal: bytes = b""
     written: Recorded | None = None
@@ -255,8 +242,6 @@ class World:
         """A daemon that knows only what its files say."""
         self.engine.must_replay()
         self.engine = Taped(State(settings=self.settings()))
-        if self.forgets:
-            self.journal, self.written = b"", None
         found = cpus_journal.read(self.journal, BOOT)
         if found is not None:
             now = found.recorded
@@ -305,10 +290,8 @@ class World:
         return True
 
     def sets(self) -> dict[str, int]:
-        return {
-            held.key.partition("/")[0]: wanted(self.engine.state.cpus.pools, held.key)
-            for held in self.engine.state.cpus.held.values()
-        }
+        cpus = self.engine.state.cpus
+        return {held.key.partition("/")[0]: wanted(cpus.pools, held.key) for held in cpus.held.values()}
 
     def consistent(self) -> None:
         """No CPU is two containers' own, no set is empty, and the kernel has what is wanted."""
@@ -319,23 +302,17 @@ class World:
             grant = grants.get(key)
             if grant is None or key in cpus.unplaced:
                 continue
-            self.must(not grant.pinned or bool(wanted(cpus.pools, key)), f"{name} has an empty set")
-            self.must(
-                pod.kernel == wanted(cpus.pools, key),
-                f"{name}: kernel {text(pod.kernel)}, wanted {text(wanted(cpus.pools, key))}",
-            )
+            has = wanted(cpus.pools, key)
+            self.must(not grant.pinned or bool(has), f"{name} has an empty set")
+            self.must(pod.kernel == has, f"{name}: kernel {text(pod.kernel)}, wanted {text(has)}")
             own = apart(cpus.pools, grant)
             for other, theirs in grants.items():
-                if (
-                    other != key
-                    and (not theirs.pool or theirs.pool != grant.pool or not grant.shares_pool)
-                    and theirs.pinned
-                ):
-                    self.must(
-                        not own & wanted(cpus.pools, other),
-                        f"{name} and {other} both have {text(own & wanted(cpus.pools, other))}",
-                    )
-
+                together = theirs.pool and theirs.pool == grant.pool and grant.shares_pool
+                both = own & wanted(cpus.pools, other)
+                self.must(
+                    other == key or together or not theirs.pinned or not both,
+                    f"{name} and {other} both have {text(both)}",
+                )
         self.claims_hold()
 
     def claims_hold(self) -> None:
@@ -389,7 +366,7 @@ class World:
     def create(self, name: str, dies: bool) -> None:
         sizes = (*SIZES, ("", 1500)) if self.rules.active == "topology-aware" else SIZES
         qos, milli = self.choose.choice(sizes)
-        pod = Pod(name, qos, milli, self.choice_of_namespace())
+        pod = Pod(name, qos, milli, self.choose.choice(NAMESPACES))
         if self.rules.active == "claims" and self.choose.random() < 0.6:
             pod.claim = self.prepares(pod)
             if not pod.claim:
@@ -397,39 +374,47 @@ class World:
         if self.choose.random() < 0.5 or self.rules.active == "claims":
             self.perform(self.engine(ev.PodSeen(pod.spec)))
         hints = self.hints() if self.rules.active == "topology-aware" else NO_HINTS
-        decision = self.engine(ev.Creating(pod.home, pod.container, ask_id=self.engine.state.seq + 1, hints=hints))
-        answer = decision.answer
-        self.must(isinstance(answer, Final), "no answer")
-        assert isinstance(answer, Final)
-        if not isinstance(answer.value, Adjustment):
-            self.story.append(f"create {name} {qos or 'guaranteed'} {milli} in {pod.namespace}: refused")
-            self.perform(self.engine(ev.SandboxRemoved(pod.home)))
-            self.write_down()
+        decision = self.asks(pod, f"create {name} {qos or 'guaranteed'} {milli} in {pod.namespace}", hints)
+        if decision is None:
             if pod.claim:
                 self.unprepares(name)
-            return
-        self.write_down()
-        pod.kernel = pod.record = parse(answer.value.cpus) if answer.value.cpus else 0
-        pod.shares = answer.value.cpu_shares
-        self.story.append(f"create {name} {qos or 'guaranteed'} {milli} in {pod.namespace}: {text(pod.kernel)}")
-        self.pods[name] = pod
-        if dies:
+        elif dies:
             self.die(decision)
-            return
+        else:
+            self.starts(pod, decision)
+            if self.choose.random() < 0.5:
+                self.perform(self.engine(ev.PodSeen(pod.spec)))
+            self.write_down()
+
+    def asks(self, pod: Pod, what: str, hints: Hints = NO_HINTS) -> Decision | None:
+        """The runtime asks for its container, and has what is answered; None, and its sandbox ends, if refused."""
+        decision = self.engine(ev.Creating(pod.home, pod.container, ask_id=self.engine.state.seq + 1, hints=hints))
+        self.must(isinstance(decision.answer, Final), "no answer")
+        assert isinstance(decision.answer, Final)
+        answer = decision.answer.value
+        if not isinstance(answer, Adjustment):
+            self.story.append(f"{what}: refused")
+            self.pods.pop(pod.name, None)
+            self.perform(self.engine(ev.SandboxRemoved(pod.home)))
+            self.write_down()
+            return None
+        self.write_down()
+        pod.kernel = pod.record = parse(answer.cpus) if answer.cpus else 0
+        pod.shares = answer.cpu_shares
+        self.story.append(f"{what}: {text(pod.kernel)}")
+        self.pods[pod.name] = pod
+        return decision
+
+    def starts(self, pod: Pod, decision: Decision) -> None:
         self.engine(ev.Created(pod.home, pod.container))
         self.perform(decision)
         self.perform(self.engine(ev.Started(pod.home, pod.running)))
-        if self.choose.random() < 0.5:
-            self.perform(self.engine(ev.PodSeen(pod.spec)))
         self.write_down()
 
     def hints(self) -> Hints:
         """Two things at most that it uses, also at nodes that are not there."""
         count = self.choose.choice((0, 0, 1, 2))
         return Hints(tuple(Hint(HintKind.POD_RESOURCE, nodes=1 << self.choose.randrange(9)) for _ in range(count)))
-
-    def choice_of_namespace(self) -> str:
-        return self.choose.choice(NAMESPACES)
 
     def end(self, name: str, dies: bool) -> None:
         if self.pods[name].claim and self.choose.random() < 0.3:
@@ -438,12 +423,8 @@ class World:
         pod = self.pods.pop(name)
         self.story.append(f"end {name}")
         decision = self.engine(ev.SandboxRemoved(pod.home))
-        if dies and self.choose.random() < 0.5:
-            self.die(decision)  # before that was written down
-            if pod.claim:
-                self.unprepares(name)
-            return
-        self.write_down()
+        if not dies or self.choose.random() >= 0.5:  # else it dies before that is written down
+            self.write_down()
         if dies:
             self.die(decision)
         else:
@@ -457,23 +438,9 @@ class World:
         self.perform(self.engine(ev.Stopped(pod.home, pod.container)))
         self.write_down()
         again = replace(pod, life=pod.life + 1, record=0, shares=0, kernel=0)
-        decision = self.engine(ev.Creating(again.home, again.container, ask_id=self.engine.state.seq + 1))
-        assert isinstance(decision.answer, Final)
-        if not isinstance(decision.answer.value, Adjustment):
-            self.story.append(f"again {name}: refused")
-            del self.pods[name]
-            self.perform(self.engine(ev.SandboxRemoved(pod.home)))
-            self.write_down()
-            return
-        self.write_down()
-        again.kernel = again.record = parse(decision.answer.value.cpus) if decision.answer.value.cpus else 0
-        again.shares = decision.answer.value.cpu_shares
-        self.story.append(f"again {name}: {text(again.kernel)}")
-        self.pods[name] = again
-        self.engine(ev.Created(again.home, again.container))
-        self.perform(decision)
-        self.perform(self.engine(ev.Started(again.home, again.running)))
-        self.write_down()
+        decision = self.asks(again, f"again {name}")
+        if decision is not None:
+            self.starts(again, decision)
 
     def resize(self, name: str) -> None:
         """Kubelet asks the runtime for another amount; nothing is left of what is refused."""
@@ -577,10 +544,8 @@ class World:
         if self.engine.state.cpus.rules.active != policy:  # no claim was left
             before, after = alone, self.alone()
         for name in before:
-            same = before[name] == after.get(name, 0)
-            self.must(
-                same, f"{name} had {text(before[name])} and has {text(after[name])} after a restart: {_told(after)}"
-            )
+            had, has = before[name], after.get(name, 0)
+            self.must(had == has, f"{name} had {text(had)} and has {text(has)} after a restart: {_told(after)}")
 
     def play(self) -> None:
         self.begin()
@@ -595,7 +560,7 @@ class World:
         slot, chance = f"p{self.choose.randrange(8)}", self.choose.random()
         name = next((one for one in self.pods if one.startswith(slot)), f"{slot}-{len(self.story)}")
         dies = self.choose.random() < 0.2
-        if self.rules.active == "claims" and not self.forgets and self.choose.random() < 0.06:
+        if self.rules.active == "claims" and self.choose.random() < 0.06:
             self.turns()
         elif chance < 0.08 and self.pods:
             self.drift()

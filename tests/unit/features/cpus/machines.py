@@ -1,12 +1,14 @@
 """Machines for the tests of CPU policies, W of `reference/policies.md` among them, and a policy without an engine."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Self
 
 from hypothesis import strategies as st
 
 from nodeward.core.cpuset import CpuSet, of, text
 from nodeward.core.topology import Group, Machine
+from nodeward.core.workload import Qos
 from nodeward.features.cpus.place import admitted, all_placed
 from nodeward.features.cpus.policies.table import policy_of
 from nodeward.features.cpus.pools import changed, set_of
@@ -66,6 +68,22 @@ shapes = st.builds(
 )
 
 
+def ask(
+    name: str,
+    request_m: int = 0,
+    qos: Qos = Qos.GUARANTEED,
+    limit_m: int = 0,
+    notes: Mapping[str, str] | None = None,
+    pod: str = "",
+    namespace: str = "shop",
+    **more: object,
+) -> Ask:
+    """What a container asks for; its pod has the same name, where there is no other one."""
+    pod = pod or name
+    one = Ask(f"{pod}/{name}", pod, namespace, pod, name, qos, request_m, limit_m, annotations=notes or {})
+    return replace(one, **more)  # type: ignore[arg-type]
+
+
 class PolicyNode:
     """A node with a policy and nothing around it, and its containers by name and pod (of the same name, else)."""
 
@@ -83,6 +101,12 @@ class PolicyNode:
             return after.why
         self._becomes(after)
         return ""
+
+    def comes(self, *asks: Ask) -> Self:
+        """Each is placed, one after the other."""
+        for one in asks:
+            assert self.admit(one) == "", one.key
+        return self
 
     def _becomes(self, after: Pools) -> None:
         self.updated, self.at = sorted(changed(self.at, after)), after
@@ -103,6 +127,16 @@ class PolicyNode:
         placed = all_placed(self.ground, self.at, list(asks))
         assert placed.denied == {}
         self._becomes(placed.pools)
+
+    def alone(self) -> CpuSet:
+        """The CPUs that containers have alone: none is two's or in a pool too, and who is pinned has some."""
+        taken = 0
+        for grant in self.at.grants.values():
+            assert not grant.own & taken, f"{grant.key} has somebody else's"
+            assert not grant.pinned or set_of(self.at, grant)
+            taken |= grant.own
+        assert not any(pool.cpus & taken for pool in self.at.pools.values())
+        return taken
 
     def cpus(self, pool: str) -> str:
         return text(self.at.pools[pool].cpus)

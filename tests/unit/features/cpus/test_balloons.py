@@ -30,27 +30,28 @@ from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
 from nodeward.features.cpus.values import Ask, Ground, Pools
 from tests.unit.features.cpus import build
 from tests.unit.features.cpus.build import create, given, sets, settle, told, writes
-from tests.unit.features.cpus.machines import PolicyNode, W, machine, refusal, shapes
+from tests.unit.features.cpus.machines import PolicyNode, W, ask, machine, refusal, shapes
 
 CPU0 = Amount(AmountKind.CPUSET, 1)
 
 
+def by(*types: BalloonType, **more: object) -> PolicySettings:
+    rules = replace(BalloonsSettings(balloon_types=types), **more)  # type: ignore[arg-type]
+    return PolicySettings("balloons", reserved=CPU0, balloons=rules)
+
+
 class Node(PolicyNode):
-    def __init__(
-        self, *types: BalloonType, of: Machine = W, reserved: Amount = CPU0, rules: BalloonsSettings | None = None
-    ) -> None:
-        rules = replace(rules or BalloonsSettings(), balloon_types=types)
-        super().__init__(PolicySettings("balloons", reserved=reserved, balloons=rules), of)
+    def __init__(self, *types: BalloonType, of: Machine = W, reserved: Amount = CPU0, **more: object) -> None:
+        super().__init__(replace(by(*types, **more), reserved=reserved), of)
 
     def asks(self, name: str, milli: int = 100, namespace: str = "a", pod: str = "", **notes: str) -> str:
         return self.admit(asked(name, milli, namespace, pod, 0, **notes)) or self.grant(name, pod).pool
 
 
 def asked(name: str, milli: int, namespace: str = "a", pod: str = "", has: int = 0, **notes: str) -> Ask:
-    pod = pod or name
     written = {"type": keys.BALLOON_TYPES[0], "hide": keys.HIDE_HYPERTHREADS, "preserve": keys.PRESERVE_CPU}
     said = {written[key]: value for key, value in notes.items()}
-    return Ask(f"{pod}/{name}", pod, namespace, pod, name, Qos.BURSTABLE, milli, annotations=said, has=has)
+    return ask(name, milli, Qos.BURSTABLE, notes=said, pod=pod, namespace=namespace, has=has)
 
 
 def of(name: str = "t", *namespaces: str, **more: object) -> BalloonType:
@@ -95,8 +96,8 @@ def test_idle_cpus_are_lent_and_taken_back_with_exactly_the_updates_needed() -> 
 )
 def test_which_type(said: dict[str, str], expected: str) -> None:
     matches = (Expression("name", "Matches", ("web-*",)),)
-    left = BalloonsSettings(preserve=(Expression(":name:namespace", "Equals", ("left:a",)),))
-    node = Node(of("m", "none", match_expressions=matches), of("t"), rules=left)
+    left = (Expression(":name:namespace", "Equals", ("left:a",)),)
+    node = Node(of("m", "none", match_expressions=matches), of("t"), preserve=left)
     found = node.asks(**{"name": "c", **said})  # type: ignore[arg-type]
     assert found == expected if "names" not in expected else expected in found
     if not expected:
@@ -232,11 +233,8 @@ def test_the_first_balloons_are_made_by_priority_then_in_the_order_of_the_list()
 
 @pytest.mark.parametrize(
     ("amount", "size"),
-    [
-        pytest.param(Amount(), 1, id="nothing is reserved"),
-        pytest.param(Amount(AmountKind.QUANTITY, milli=1100), 2, id="a quantity is rounded up"),
-        pytest.param(Amount(AmountKind.CPUSET, parse("3,19,4")), 3, id="a set"),
-    ],
+    [(Amount(), 1), (Amount(AmountKind.QUANTITY, milli=1100), 2), (Amount(AmountKind.CPUSET, parse("3,19,4")), 3)],
+    ids=["nothing is reserved", "a quantity is rounded up", "a set"],
 )
 def test_the_reserved_balloon(amount: Amount, size: int) -> None:
     node = Node(reserved=amount)
@@ -246,16 +244,9 @@ def test_the_reserved_balloon(amount: Amount, size: int) -> None:
     assert node.sizes()["reserved"] == 5, "it grows as any other"
 
 
-@pytest.mark.parametrize(
-    ("kind", "reserved", "why"),
-    [
-        pytest.param(of(min_cpus=8, min_balloons=4), CPU0, "4 balloon(s) of the type t with 8 CPU(s)", id="too many"),
-        pytest.param(of(), Amount(AmountKind.CPUSET, 1 << 99), "CPUs 99 are not online", id="reserved and not there"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused_whole(kind: BalloonType, reserved: Amount, why: str) -> None:
-    rules = PolicySettings("balloons", reserved=reserved, balloons=BalloonsSettings(balloon_types=(kind,)))
-    assert why in refusal(rules)
+def test_settings_that_do_not_fit_are_refused_whole() -> None:
+    assert "4 balloon(s) of the type t with 8 CPU(s)" in refusal(by(of(min_cpus=8, min_balloons=4)))
+    assert "CPUs 99 are not online" in refusal(replace(by(of()), reserved=Amount(AmountKind.CPUSET, 1 << 99)))
 
 
 def test_other_settings_move_only_who_cannot_stay() -> None:
@@ -264,7 +255,7 @@ def test_other_settings_move_only_who_cannot_stay() -> None:
         node.asks(name, milli)
         node.asks(f"n{name}", milli, "n")
     asks = [asked(name, 2000 if "a" in name else 1500, "n" if "n" in name else "a") for name in ("a", "na", "b", "nb")]
-    asks = [replace(ask, has=set_of(node.at, node.at.grants[ask.key])) for ask in asks]
+    asks = [replace(one, has=set_of(node.at, node.at.grants[one.key])) for one in asks]
     taken = Amount(AmountKind.CPUSET, 1 | asks[0].has & -asks[0].has)
     newer = Node(of("first", min_cpus=4, min_balloons=1), of("n", "n", max_cpus=2), of("t"), reserved=taken)
     newer.finds(asks)
@@ -288,8 +279,7 @@ def test_who_is_on_reserved_cpus_follows_them_and_who_was_there_makes_room() -> 
 
 def test_a_program_waits_until_those_to_whom_its_cpus_were_lent_are_off_them() -> None:
     lends = of("l", "shop", share_idle_cpus_in_same=Within.SYSTEM, prefer_new_balloons=True)
-    rules = BalloonsSettings(balloon_types=(lends,), preserve=(Expression("pod/name", "Equals", ("free",)),))
-    engine = told(PolicySettings("balloons", reserved=CPU0, balloons=rules))
+    engine = told(by(lends, preserve=(Expression("pod/name", "Equals", ("free",)),)))
     for pod in ("free", "a", "b"):
         decision = create(engine, pod, qos="burstable")
     assert given(decision) == "2-7"
@@ -301,14 +291,12 @@ def test_a_program_waits_until_those_to_whom_its_cpus_were_lent_are_off_them() -
 
 @pytest.mark.parametrize("most", [0, -1], ids=["there is room", "its type lets nobody in"])
 def test_a_label_that_newer_settings_name_moves_nobody_until_it_is_told(most: int) -> None:
-    plain = PolicySettings("balloons", reserved=CPU0, balloons=BalloonsSettings(balloon_types=(of("a", "shop"),)))
-    engine = told(plain)
+    engine = told(by(of("a", "shop")))
     for pod in ("web", "db"):
         settle(engine, create(engine, pod, 2))
     before = sets(engine)
     matches = (Expression("pod/labels/tier", "Equals", ("web",)),)
-    types = (of("w", "none", match_expressions=matches, max_cpus=most), of("a", "shop"))
-    newer = replace(plain, balloons=BalloonsSettings(balloon_types=types))
+    newer = by(of("w", "none", match_expressions=matches, max_cpus=most), of("a", "shop"))
     decision = build.settings(engine, newer)
     assert sets(engine) == before, "nobody knows yet whether they are of the type w"
     assert [note.values[0] for note in decision.notes] == [2]
@@ -324,8 +312,7 @@ def test_a_label_that_newer_settings_name_moves_nobody_until_it_is_told(most: in
 
 
 def test_a_cpu_that_goes_offline_is_replaced_in_its_balloon() -> None:
-    rules = BalloonsSettings(balloon_types=(of("g", "shop", prefer_new_balloons=True),))
-    engine = told(PolicySettings("balloons", reserved=CPU0, balloons=rules))
+    engine = told(by(of("g", "shop", prefer_new_balloons=True)))
     for pod in "ab":
         settle(engine, create(engine, pod, 2))
     before = sets(engine)
@@ -337,8 +324,7 @@ def test_a_cpu_that_goes_offline_is_replaced_in_its_balloon() -> None:
 
 
 def test_a_balloon_goes_on_by_the_cpus_that_are_left_until_others_are_online_again() -> None:
-    rules = BalloonsSettings(balloon_types=(of("g", "shop", prefer_new_balloons=True),))
-    engine = told(PolicySettings("balloons", reserved=CPU0, balloons=rules))
+    engine = told(by(of("g", "shop", prefer_new_balloons=True)))
     for pod, cpus in (("a", 4), ("b", 3)):
         settle(engine, create(engine, pod, cpus))
     before, offline = sets(engine), 0
@@ -355,11 +341,9 @@ def test_a_balloon_goes_on_by_the_cpus_that_are_left_until_others_are_online_aga
 
 
 def test_who_is_not_pinned_any_more_may_use_all_cpus() -> None:
-    rules = BalloonsSettings(balloon_types=(of("g", "shop"),))
-    engine = told(PolicySettings("balloons", reserved=CPU0, balloons=rules))
+    engine = told(by(of("g", "shop")))
     settle(engine, create(engine, "a", 2))
-    loose = PolicySettings("balloons", reserved=CPU0, balloons=replace(rules, pin_cpu=False))
-    assert list(writes(build.settings(engine, loose)).values()) == ["0-7"]
+    assert list(writes(build.settings(engine, by(of("g", "shop"), pin_cpu=False))).values()) == ["0-7"]
     assert given(create(engine, "b", 2)) == ""
 
 
@@ -401,29 +385,18 @@ def restarted(node: Node, asks: dict[str, Ask]) -> Pools:
     return again.pools
 
 
+DRAWN = ["allocator_priority", "allocator_topology_balancing", "share_idle_cpus_in_same", "hide_hyperthreads"]
+DRAWN += ["prefer_new_balloons", "prefer_spreading_pods", "prefer_per_namespace_balloon", "prefer_isol_cpus"]
+DRAWN += ["prefer_spread_on_physical_cores"]
+"""What may be any of its values."""
+
+
 @st.composite
 def types(draw: st.DrawFn, name: str) -> BalloonType:
     low, more, few, many = (draw(st.integers(0, 3)) for _ in range(4))
-    return draw(
-        st.builds(
-            BalloonType,
-            name=st.just(name),
-            namespaces=st.just((name,)),
-            min_cpus=st.just(low),
-            max_cpus=st.just(low + more if more else 0),
-            min_balloons=st.just(few),
-            max_balloons=st.just(few + many if many else 0),
-            allocator_priority=...,
-            prefer_new_balloons=...,
-            prefer_spreading_pods=...,
-            prefer_per_namespace_balloon=...,
-            prefer_spread_on_physical_cores=...,
-            allocator_topology_balancing=...,
-            prefer_isol_cpus=...,
-            share_idle_cpus_in_same=...,
-            hide_hyperthreads=...,
-        )
-    )
+    sizes = {"min_cpus": low, "max_cpus": low + more if more else 0, "min_balloons": few}
+    sizes["max_balloons"] = few + many if many else 0
+    return replace(draw(st.builds(BalloonType, **dict.fromkeys(DRAWN, ...))), name=name, namespaces=(name,), **sizes)  # type: ignore[arg-type]
 
 
 @given_any(
@@ -436,10 +409,10 @@ def test_whatever_the_settings_are(
     shape: Machine, kinds: tuple[BalloonType, ...], isolated: int, steps: list[tuple[str, str, int]]
 ) -> None:
     both = of("c", "c", components=("a", "b"))
-    rules = BalloonsSettings(balloon_types=(*kinds, both))
-    ground = Ground(replace(shape, isolated=shape.online & isolated), PolicySettings("balloons", balloons=rules))
+    rules = replace(by(*kinds, both), reserved=Amount())
+    ground = Ground(replace(shape, isolated=shape.online & isolated), rules)
     assume(isinstance(policy_of("balloons").begin(ground), Pools))
-    node, asks = Node(*rules.balloon_types, of=ground.machine, reserved=Amount()), dict[str, Ask]()
+    node, asks = Node(*kinds, both, of=ground.machine, reserved=Amount()), dict[str, Ask]()
     for name, namespace, milli in steps:
         key = f"{name}/{name}"
         if key in asks and not milli % 3:

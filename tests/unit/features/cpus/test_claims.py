@@ -77,11 +77,7 @@ def knows(engine: Told, pod: str, cpus: int = 1, **uses: tuple[str, ...]) -> Non
 
 def begins(engine: Told, pod: str, name: str = "app", cpus: int = 1) -> Decision:
     made = replace(build.one(pod, cpus), name=name, id=ContainerId(f"{pod}-{name}"), cgroups_path=f"/{pod}/{name}")
-    decision = engine(ev.Creating(build.home(pod), made, ask_id=engine.state.seq + 1))
-    if build.refused(decision) is None:
-        engine(ev.Created(build.home(pod), made))
-        engine(ev.Started(build.home(pod), made.in_phase(Phase.RUNNING)))
-    return decision
+    return build.begin(engine, build.home(pod), made)
 
 
 def runs(engine: Told, pod: str, counts: Mapping[int, int]) -> str:
@@ -115,18 +111,6 @@ def test_a_claim_takes_its_cpus_from_those_who_share_and_gives_them_back() -> No
     assert text(engine.state.cpus.pools.pools["shared"].cpus) == "0-31"
 
 
-def test_others_leave_at_once_and_come_back_at_the_end() -> None:
-    engine = node()
-    begins(engine, "web")
-    (goal,) = engine(ev.Preparing(DRIVER, claim("vm", {0: 2}), ask_id=engine.state.seq + 1)).goals
-    assert (goal.target.where, goal.value) == ("/web/app", "0,2-16,18-31")
-    engine(ev.Reached(tuple(goal.targets()), tuple(goal.targets())))
-    (goal,) = (
-        one for one in engine(ev.Unprepared(DRIVER, ClaimUid("uid-vm-claim"))).goals if one.target.kind == "cpuset"
-    )
-    assert goal.value == "0-31"
-
-
 def test_the_last_shared_cpu_is_never_given_away() -> None:
     """dra-driver-cpu #295: an exclusive claim that takes it leaves others on it."""
     engine = node(build.machine(cores=2), replace(RULES, reserved=Amount(AmountKind.CPUSET, 1)))
@@ -138,20 +122,18 @@ def test_the_last_shared_cpu_is_never_given_away() -> None:
     assert "and free there are none" in prepared(engine, claim("more", {0: 1}))
 
 
+def allocated(*given: Allocated) -> Claim:
+    return replace(claim("vm", {}), allocated=given)
+
+
 def with_parameters(version: str = VERSION, **options: object) -> Claim:
     text = json.dumps({"apiVersion": version, "kind": "ClaimParameters", **options})
     return replace(claim("vm", {0: 2}), parameters=(text,))
 
 
 WRONG = {
-    "none consumed": (
-        replace(claim("vm", {0: 2}), allocated=(Allocated("cpus", "cpus-numa-0"),)),
-        "does not say how many",
-    ),
-    "a device of others": (
-        replace(claim("vm", {0: 2}), allocated=(Allocated("cpus", "cpudev0", consumed={"cpu": 1}),)),
-        "'cpudev0' is none of ours",
-    ),
+    "none consumed": (allocated(Allocated("cpus", "cpus-numa-0")), "does not say how many"),
+    "a device of others": (allocated(Allocated("cpus", "cpudev0", consumed={"cpu": 1})), "'cpudev0' is none of ours"),
     "a node that is not there": (claim("vm", {7: 2}), "this node has no device cpus-numa-7"),
     "two pods": (replace(claim("vm", {0: 2}), pods={PodUid("a"): "a", PodUid("b"): "b"}), "reserved for 2 pods"),
     "more than there are": (claim("vm", {0: 7}), "7 CPU(s) by its allocation, and free there are 1-3,17-19"),
@@ -223,12 +205,6 @@ def test_a_container_of_two_claims_is_refused_and_one_whose_spec_is_not_known_wa
     assert "its spec is not known yet" in str(build.refused(begins(engine, "vm")))
     knows(engine, "vm", app=("one", "two"))
     assert "it uses 2 claims of CPUs (shop/one, shop/two)" in str(build.refused(begins(engine, "vm")))
-
-
-def test_nothing_is_promised_before_it_is_known_what_was() -> None:
-    engine = begun()
-    assert "not known yet what was prepared" in prepared(engine, claim("vm", {1: 2}))
-    assert not engine.state.cpus.by_claim.slices
 
 
 def test_a_restart_moves_nobody_and_claims_keep_their_cpus() -> None:
@@ -306,10 +282,7 @@ def test_who_runs_without_a_place_keeps_its_cpus_from_claims() -> None:
 
 
 AWAY = {
-    "another policy": (
-        {"active": "static"},
-        "the policy static gives no CPUs by claim, and the claim",
-    ),
+    "another policy": ({"active": "static"}, "the policy static gives no CPUs by claim, and the claim"),
     "more reserved": ({"reserved": Amount(AmountKind.CPUSET, of((4, 16)))}, "CPUs 4 would not be for claims any more"),
 }
 
@@ -352,12 +325,17 @@ def test_a_container_that_uses_another_request_of_the_claim_has_none_of_its_cpus
     assert [build.given(begins(engine, "vm", name)) for name in ("app", "side")] == ["4,20", "0-3,5-19,21-31"]
 
 
-def test_a_second_pod_of_a_claim_is_refused_and_a_static_pod_waits_for_no_claim() -> None:
+def test_before_it_is_known_what_was_prepared_nothing_is_promised_and_only_static_pods_begin() -> None:
     engine = begun()
+    assert "not known yet what was prepared" in prepared(engine, claim("vm", {1: 2}))
+    assert not engine.state.cpus.by_claim.slices
     home = replace(build.home("etcd"), annotations={"kubernetes.io/config.source": "file"})
-    assert build.refused(engine(ev.Creating(home, build.one("etcd", 1), ask_id=engine.state.seq + 1))) is None
+    assert build.refused(build.begin(engine, home, build.one("etcd", 1))) is None
     assert "not known yet which pods have claims of CPUs" in str(build.refused(begins(engine, "web")))
-    engine(ev.ClaimsRecalled(DRIVER))
+
+
+def test_a_second_pod_of_a_claim_is_refused() -> None:
+    engine = node()
     prepared(engine, claim("vm", {1: 2}))
     knows(engine, "late", app=("vm-claim",))
     assert "its claim shop/vm-claim is another pod's" in str(build.refused(begins(engine, "late")))
@@ -443,10 +421,8 @@ def test_whole_cores_have_all_their_threads_also_after_hotplug() -> None:
 def test_before_it_is_known_what_claims_have_nobody_is_put_on_their_cpus() -> None:
     """The record does not fit any more, since a CPU went offline while no daemon was there; or there is none."""
     before = node()
-    prepared(before, claim("vm", {1: 2}))
-    knows(before, "vm", app=("vm-claim",))
+    runs(before, "vm", {1: 2})
     knows(before, "web", app=())
-    begins(before, "vm")
     begins(before, "web")
     cpus, told = before.state.cpus, before.state.pods
     recorded = Recorded(W, cpus.rules, cpus.pools)
@@ -489,9 +465,7 @@ def test_a_container_comes_back_to_its_claim_once_that_has_cpus_again(by_force: 
     """By force a claim ends while its container still runs."""
     engine = node()
     for pod, count in (("vm", 2), ("other", 6)):
-        prepared(engine, claim(pod, {1: count}))
-        knows(engine, pod, app=(f"{pod}-claim",))
-        begins(engine, pod)
+        runs(engine, pod, {1: count})
     engine(ev.TopologyRead(without(W, of((4, 20)))))
     assert "No CPU is left for its claim" in cpu_sentence(engine.state.cpus.pools.grants["vm/app"].reason)
     ends = ev.SandboxRemoved(build.home("other")), ev.Unprepared(DRIVER, ClaimUid("uid-other-claim"))
@@ -513,9 +487,7 @@ def test_a_fault_of_the_record_of_claims_is_shown() -> None:
 
 def test_a_daemon_that_begins_with_another_policy_leaves_claims_their_cpus() -> None:
     before = node()
-    prepared(before, claim("vm", {1: 2}))
-    knows(before, "vm", app=("vm-claim",))
-    begins(before, "vm")
+    runs(before, "vm", {1: 2})
     cpus = before.state.cpus
     engine = Told(State(settings=EngineSettings(policy=replace(RULES, active="static"), cpus=ON)))
     engine(CpusRecalled(Recorded(W, cpus.rules, cpus.pools)))
@@ -532,9 +504,7 @@ def test_another_policy_waits_for_the_last_claim_and_no_new_one_gets_cpus() -> N
     engine = node()
     begins(engine, "web")
     for pod in ("vm", "more"):
-        prepared(engine, claim(pod, {1: 2}))
-        knows(engine, pod, app=(f"{pod}-claim",))
-        begins(engine, pod)
+        runs(engine, pod, {1: 2})
     told = engine(SettingsChanged(EngineSettings(policy=replace(RULES, active="static"), cpus=ON)))
     assert "the claim shop/vm-claim is prepared on this node: let its pod end first" in str(told.notes)
     assert [*sold(engine).values()] == [0, 0, 0, 0]
@@ -547,13 +517,7 @@ def test_another_policy_waits_for_the_last_claim_and_no_new_one_gets_cpus() -> N
     goals = engine(ev.Unprepared(DRIVER, ClaimUid("uid-more-claim"))).goals
     assert (engine.state.cpus.rules.active, engine.state.cpus.refused) == ("static", ())
     assert [(one.target.where, one.value) for one in goals] == [("/web/app", "1"), (DRIVER, Special.ABSENT)]
-
-
-def test_the_slice_ends_with_the_policy() -> None:
-    engine = node()
-    rules = EngineSettings(policy=replace(RULES, active="static"), cpus=ON)
-    goals = engine(SettingsChanged(rules)).goals
-    assert [one.value for one in goals if one.target.kind == KIND] == [Special.ABSENT]
+    assert goals[1].target.kind == KIND, "the slice ends with the policy"
 
 
 def test_claims_of_dra_driver_cpu_find_its_names() -> None:
@@ -561,6 +525,7 @@ def test_claims_of_dra_driver_cpu_find_its_names() -> None:
     rules = replace(RULES, claims=ClaimsSettings(names=ClaimNames.DRA_DRIVER_CPU))
     engine = node(rules=rules, driver="dra.cpu")
     (first, *_) = json.loads(engine.state.cpus.by_claim.slices["dra.cpu"])
+    steps = {"default": "1", "validRange": {"min": "1", "step": "1"}}
     assert first == {
         "name": "cpudevnuma000",
         "attributes": {
@@ -572,15 +537,9 @@ def test_claims_of_dra_driver_cpu_find_its_names() -> None:
             "dra.net/numaNode": {"int": 0},
         },
         "allowMultipleAllocations": True,
-        "capacity": {
-            "dra.cpu/cpu": {
-                "value": "6",
-                "requestPolicy": {"default": "1", "validRange": {"min": "1", "step": "1"}},
-            }
-        },
+        "capacity": {"dra.cpu/cpu": {"value": "6", "requestPolicy": steps}},
     }
-    given = (Allocated("req-cpu-slice", "cpudevnuma001", "node", "s", {"dra.cpu/cpu": 4}),)
-    one = replace(claim("vm", {}), allocated=given)
+    one = allocated(Allocated("req-cpu-slice", "cpudevnuma001", "node", "s", {"dra.cpu/cpu": 4}))
     engine(ev.Preparing("dra.cpu", one, ask_id=engine.state.seq + 1))
     assert text(engine.state.cpus.by_claim.claims[one.uid].cpus) == "4-5,20-21"
 

@@ -1,4 +1,4 @@
-"""The record of CPU grants on a bad disk, and pools that follow the use of CPUs."""
+"""The record of CPU grants on a bad disk, pools that follow the use of CPUs, and when KubeVirt's labels are true."""
 
 import asyncio
 import errno
@@ -13,18 +13,27 @@ from types import SimpleNamespace
 import pytest
 
 from nodeward.core import events as ev
-from nodeward.core.decision import Decision
+from nodeward.core.decision import Decision, Special
+from nodeward.core.modes import Mode
 from nodeward.core.topology import MemoryNode
-from nodeward.core.workload import Phase
+from nodeward.core.workload import Phase, Qos
 from nodeward.features.all import ENGINE
 from nodeward.features.cpus import recorded
 from nodeward.features.cpus.effects import grants as cpu_grants
 from nodeward.features.cpus.effects import journal, watch
-from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType, DynamicPoolsSettings, DynamicPoolType
+from nodeward.features.cpus.effects.kubevirt_label import wanted
+from nodeward.features.cpus.policies.table import POLICIES, policy_of
+from nodeward.features.cpus.pool_settings import (
+    BalloonsSettings,
+    BalloonType,
+    DynamicPoolsSettings,
+    DynamicPoolType,
+    TopologyAwareSettings,
+)
 from nodeward.features.cpus.pools import joined, left, resized
-from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
+from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, PolicySettings
 from nodeward.features.cpus.state import Cpus
-from nodeward.features.cpus.values import CpusRecalled, Grant, Part, Pool, Pools, Recorded
+from nodeward.features.cpus.values import CpusRecalled, Denied, Grant, Ground, Part, Pool, Pools, Recorded
 from nodeward.features.root import State
 from nodeward.features.settings import EngineSettings
 from nodeward.host.bounded import BoundedCalls
@@ -41,8 +50,8 @@ from nodeward_sim.doubles.kernel import SimKernel
 from tests.lanes import InlineLane
 from tests.patience import scaled
 from tests.unit.features.build import ManualClock
-from tests.unit.features.cpus.build import RESERVED_ONE, home, machine, one
-from tests.unit.features.cpus.machines import W
+from tests.unit.features.cpus.build import RESERVED_ONE, STATIC_RULES, home, machine, one, told
+from tests.unit.features.cpus.machines import PolicyNode, W, ask
 
 GRANT = Grant("uid/app", own=12, request_m=2000)
 GRANTED = {"uid/app": GRANT}
@@ -117,6 +126,7 @@ DAMAGED = {
         whole(replace(RECORDED, rules=PolicySettings("newer"))),
         "its policy 'newer' is not known",
     ),
+    "of the version before": (whole().replace(b'"version":1', b'"version":0'), "of version 0, and this program reads"),
 }
 
 
@@ -139,12 +149,17 @@ def test_what_another_boot_wrote_is_nothing(path: Path, content: bytes) -> None:
 
 
 class Disk(OsFiles):
-    """`goes_on` is unset for one append that hangs; `full` takes nothing."""
+    """While `goes_on` is unset, an append or a reading hangs; `full` takes nothing."""
 
-    def __init__(self, root: str) -> None:
-        super().__init__(root)
-        self.goes_on, self.full = threading.Event(), False
+    def __init__(self, root: Path) -> None:
+        super().__init__(str(root))
+        self.goes_on, self.full, self.reads = threading.Event(), False, 0
         self.goes_on.set()
+
+    def read(self, path: str, max_bytes: int, *, own: bool = False) -> bytes:
+        self.reads += 1
+        self.goes_on.wait(scaled(10.0))
+        return super().read(path, max_bytes, own=own)
 
     def append(self, path: str, data: bytes, sync: bool) -> None:
         self.goes_on.wait(30)
@@ -162,7 +177,7 @@ class Disk(OsFiles):
 
 class Life:
     def __init__(self, path: Path) -> None:
-        self.path, self.disk = path, Disk(str(path.parent.parent))
+        self.path, self.disk = path, Disk(path.parent.parent)
         self.core = SimpleNamespace(state=State(), settles=None, followers=[], tell=lambda _: None)
         lane = ThreadLane("journal", asyncio.get_running_loop(), lambda _: None)
         within = BoundedCalls("a test", 0.05)
@@ -311,29 +326,13 @@ async def test_a_pool_that_is_used_gets_the_rest_and_a_file_that_cannot_be_read_
 MIB = 1 << 20
 
 
-class GatedFiles(OsFiles):
-    """A reading waits while the gate is shut."""
-
-    __slots__ = ("gate", "reads")
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(str(folder))
-        self.gate, self.reads = threading.Event(), 0
-        self.gate.set()
-
-    def read(self, path: str, max_bytes: int, *, own: bool = False) -> bytes:
-        self.reads += 1
-        self.gate.wait(scaled(10.0))
-        return super().read(path, max_bytes, own=own)
-
-
 class MemoryLife:
     """A machine of four memory nodes with the container `a`, and what is told of its memory on node 0, in MiB."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / f"cg{one('a').cgroups_path}" / memory_use.FILE
         self.file.parent.mkdir(parents=True)
-        self.files, self.told = GatedFiles(folder), list[list[int]]()
+        self.files, self.told = Disk(folder), list[list[int]]()
         state = State(settings=EngineSettings(policy=PolicySettings("topology-aware", reserved=RESERVED_ONE)))
         slots = Slots(InlineLane(), {}, ManualClock())
         self.core = Core(state, ENGINE, ManualClock(), slots, FactsByKind(), nothing, seen=self._note)
@@ -373,7 +372,52 @@ async def test_no_memory_is_read_while_nobody_is_held_to_nodes(tmp_path: Path) -
 async def test_while_readings_of_memory_hang_none_is_known(tmp_path: Path) -> None:
     life, lane = MemoryLife(tmp_path), ThreadLane("cgroup", deadline_s=0.05)
     life.comes()
-    await life.looks(lane, partial(life.uses, 5), life.files.gate.clear, lambda: None, lambda: None)
+    await life.looks(lane, partial(life.uses, 5), life.files.goes_on.clear, lambda: None, lambda: None)
     assert life.told == [[5], [-1]]
-    life.files.gate.set()
+    life.files.goes_on.set()
     assert lane.close(scaled(10.0))
+
+
+SHARING = TopologyAwareSettings(prefer_shared_cpus=True)
+UNPINNED = TopologyAwareSettings(pin_cpu=False)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        *(PolicySettings(name, reserved=RESERVED_ONE) for name in POLICIES),
+        PolicySettings("topology-aware", reserved=RESERVED_ONE, topology_aware=SHARING),
+        PolicySettings("topology-aware", reserved=RESERVED_ONE, topology_aware=UNPINNED),
+    ],
+    ids=[*POLICIES, "topology-aware, preferSharedCPUs", "topology-aware, pinCPU: false"],
+)
+def test_a_policy_dedicates_cpus_just_where_a_vm_gets_its_own(rules: PolicySettings) -> None:
+    policy, has_own = policy_of(rules.active), False
+    if not isinstance(policy.begin(Ground(W, rules)), Denied):
+        node = PolicyNode(rules)
+        assert node.admit(ask("vm", 4000, Qos.GUARANTEED)) == ""
+        grant = node.grant("vm")
+        has_own = grant.pinned and grant.own.bit_count() == 4
+    assert policy.dedicates(rules) is has_own
+
+
+def labelled(policy: PolicySettings = STATIC_RULES, mode: Mode = Mode.ENFORCE) -> State:
+    state = told(policy, CpusSettings(mode=mode, kubevirt_label=True)).state
+    return replace(state, pods=replace(state.pods, runtime="containerd"))
+
+
+@pytest.mark.parametrize(
+    ("state", "value"),
+    [
+        pytest.param(labelled(), "true", id="static is in force"),
+        pytest.param(labelled(mode=Mode.OBSERVE), Special.ABSENT, id="static is only observed"),
+        pytest.param(
+            labelled(PolicySettings("static")), Special.ABSENT, id="static without reserved CPUs fits nowhere"
+        ),
+        pytest.param(labelled(PolicySettings("none")), Special.ABSENT, id="none is in force"),
+        pytest.param(told(cpus=CpusSettings(kubevirt_label=True)).state, None, id="no runtime is connected yet"),
+        pytest.param(replace(labelled(), settings=told().state.settings), Special.ABSENT, id="the setting is off"),
+    ],
+)
+def test_the_label_claims_what_is_so(state: State, value: str | Special | None) -> None:
+    assert wanted(state) == value

@@ -36,7 +36,7 @@ from nodeward.features.cpus.words import cpu_sentences
 from tests.unit.features.build import Told, adjusted
 from tests.unit.features.cpus import build, histories
 from tests.unit.features.cpus.build import create, end, refused, stop, told
-from tests.unit.features.cpus.machines import PolicyNode, W, machine, refusal
+from tests.unit.features.cpus.machines import PolicyNode, W, ask, machine, refusal
 
 NOTES = {"podpools": keys.POD_POOL, "static-pools": keys.STATIC_POOL, "dynamic-pools": keys.DYNAMIC_POOL}
 
@@ -53,29 +53,31 @@ class Node(PolicyNode):
         if lists:
             said = {"containers": {name: {"requests": {"cmk.intel.com/exclusive-cores": str(lists)}}}}
             notes["intel.com/resources"] = json.dumps(said)
-        pod = pod or name
-        return Ask(f"{pod}/{name}", pod, namespace, pod, name, Qos.BURSTABLE, milli, annotations=notes)
+        return ask(name, milli, Qos.BURSTABLE, notes=notes, pod=pod, namespace=namespace)
 
     def runs(self, *args: object, **more: object) -> str:
-        ask = self.ask(*args, **more)  # type: ignore[arg-type]
-        return self.admit(ask) or self.at.grants[ask.key].pool or self.has(ask.container, ask.pod_uid)
+        one = self.ask(*args, **more)  # type: ignore[arg-type]
+        return self.admit(one) or self.at.grants[one.key].pool or self.has(one.container, one.pod_uid)
 
     def restarts(self, *asks: Ask) -> None:
         """A daemon that knows nothing finds these containers where they are: none of them moves."""
         before, self.at = self.at, self.begun
-        self.finds(replace(ask, has=set_of(before, before.grants[ask.key])) for ask in asks)
+        self.finds(replace(one, has=set_of(before, before.grants[one.key])) for one in asks)
         assert list(changed(before, self.at)) == []
 
 
-def two() -> Amount:
-    return Amount(AmountKind.QUANTITY, milli=2000)
+TWO_CPUS = Amount(AmountKind.QUANTITY, milli=2000)
 
 
 # ---- podpools
 
 
+def by_pods(*pools: PodPool) -> PolicySettings:
+    return PolicySettings("podpools", reserved=TWO_CPUS, podpools=PodpoolsSettings(True, pools))
+
+
 def pods(*pools: PodPool, of: Machine = W) -> Node:
-    return Node(PolicySettings("podpools", reserved=two(), podpools=PodpoolsSettings(True, pools)), of)
+    return Node(by_pods(*pools), of)
 
 
 def test_how_many_pools_there_are() -> None:
@@ -98,13 +100,11 @@ def test_pods_fill_pools_in_order_and_the_rest_goes_to_default(order: FillOrder,
 
 
 def test_a_pod_keeps_its_pool_while_its_container_is_tried_again() -> None:
-    rules = PodpoolsSettings(True, (PodPool("default", 0, 1),))
-    engine = told(PolicySettings("podpools", reserved=two(), podpools=rules))
+    engine = told(by_pods(PodPool("default", 0, 1)))
     create(engine, "a", qos="burstable")
     stop(engine, "a", qos="burstable")
-    assert "the pool default has 1 pods, as many as it may have (MaxPods)" in str(
-        refused(create(engine, "b", qos="burstable"))
-    )
+    why = str(refused(create(engine, "b", qos="burstable")))
+    assert "the pool default has 1 pods, as many as it may have (MaxPods)" in why
     assert refused(create(engine, "a", qos="burstable", life=1)) is None
     end(engine, "a", qos="burstable")
     assert refused(create(engine, "b", qos="burstable")) is None
@@ -151,19 +151,6 @@ def test_default_is_the_reserved_set_while_nothing_is_left_over() -> None:
     assert not node.at.pools["default"].apart
 
 
-@pytest.mark.parametrize(
-    ("pools", "why"),
-    [
-        ([PodPool("A", 16, instances="2")], "2 pool(s) A of 16 CPUs do not fit: 30 of 30 CPUs are left"),
-        ([PodPool("A", 4, instances="1% ")], "1% of 30 CPUs is not enough for one pool A of 4 CPUs"),
-        ([PodPool("A", 2, instances="2", fill_order=FillOrder.PACKED)], "of 2 pools A that are Packed only the first"),
-        ([PodPool("reserved", 3)], "the pool reserved has 3 CPUs, and 2 are reserved"),
-    ],
-)
-def test_pools_that_cannot_be_are_refused(pools: list[PodPool], why: str) -> None:
-    assert why in refusal(PolicySettings("podpools", reserved=two(), podpools=PodpoolsSettings(True, tuple(pools))))
-
-
 # ---- static-pools
 
 LISTS = (
@@ -182,9 +169,8 @@ def test_exclusive_lists_are_taken_whole_and_come_back() -> None:
     node = Node(lists(*LISTS))
     assert node.runs("a", "exclusive", lists=2) == "4-5,20-21"
     assert node.runs("b", "exclusive/1", lists=1) == "8,24"
-    assert node.runs("c", "exclusive", lists=1).startswith(
-        "it asks for 1 list(s) of the pool exclusive, and 0 of 3 are"
-    )
+    why = node.runs("c", "exclusive", lists=1)
+    assert why.startswith("it asks for 1 list(s) of the pool exclusive, and 0 of 3 are")
     assert node.runs("d", "exclusive").startswith("it is to be in an exclusive pool and asks for no lists")
     assert [node.runs(name) for name in "efg"] == ["shared[0]", "shared[1]", "shared[0]"]
     assert "is 'nope', which is no pool; write one of exclusive, shared" in node.runs("h", "nope")
@@ -195,15 +181,19 @@ def test_exclusive_lists_are_taken_whole_and_come_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pools", "why"),
+    ("rules", "why"),
     [
-        ([LISTS[0]], "there is no pool shared that is not exclusive"),
-        ([LISTS[1], StaticPool("x", False, (CpuList(0, "3-4"),))], "CPUs 3 are in another list too"),
-        ([LISTS[1], StaticPool("x", False, (CpuList(0, "40"),))], "CPUs 40 are not available"),
+        (by_pods(PodPool("A", 16, instances="2")), "2 pool(s) A of 16 CPUs do not fit: 30 of 30 CPUs are left"),
+        (by_pods(PodPool("A", 4, instances="1% ")), "1% of 30 CPUs is not enough for one pool A of 4 CPUs"),
+        (by_pods(PodPool("A", 2, 0, "2", FillOrder.PACKED)), "of 2 pools A that are Packed only the first"),
+        (by_pods(PodPool("reserved", 3)), "the pool reserved has 3 CPUs, and 2 are reserved"),
+        (lists(LISTS[0]), "there is no pool shared that is not exclusive"),
+        (lists(LISTS[1], StaticPool("x", False, (CpuList(0, "3-4"),))), "CPUs 3 are in another list too"),
+        (lists(LISTS[1], StaticPool("x", False, (CpuList(0, "40"),))), "CPUs 40 are not available"),
     ],
 )
-def test_lists_that_cannot_be_are_refused(pools: list[StaticPool], why: str) -> None:
-    assert why in refusal(lists(*pools))
+def test_pools_and_lists_that_cannot_be_are_refused(rules: PolicySettings, why: str) -> None:
+    assert why in refusal(rules)
 
 
 # ---- dynamic-pools
@@ -213,7 +203,7 @@ TYPES = (DynamicPoolType("a", ("a",)), DynamicPoolType("b", ("b",)))
 
 def dynamic(of: Machine = W) -> Node:
     rules = DynamicPoolsSettings(dynamic_pool_types=TYPES)
-    return Node(PolicySettings("dynamic-pools", reserved=two(), dynamic_pools=rules), of)
+    return Node(PolicySettings("dynamic-pools", reserved=TWO_CPUS, dynamic_pools=rules), of)
 
 
 def test_the_rest_is_divided_by_use() -> None:
@@ -256,37 +246,29 @@ def of_memory(*nodes: MemoryNode) -> Machine:
     return replace(W, memory=nodes)
 
 
-@pytest.mark.parametrize(
-    ("nodes", "cpus", "expected"),
-    [
-        (DRAM, ONE_NODE, "1"),
-        (DRAM, 1 | 1 << 15, "0,3"),
-        ((*DRAM, replace(PMEM, distances={1: 17}), FAR_PMEM), ONE_NODE, "1,4-5"),
-        (
-            (*(replace(one, distances={**one.distances, 4: 17 if one.id == 1 else 30, 5: 40}) for one in DRAM), PMEM),
-            ONE_NODE,
-            "1,4",
-        ),
-        ((*DRAM, HBM), ONE_NODE, "1,6"),
-        ((DRAM[0], replace(DRAM[1], normal=False), *DRAM[2:]), ONE_NODE, "0-3"),
-        ((DRAM[0], replace(DRAM[1], bytes=0, distances={0: 30, 1: 10, 2: 12, 3: 30}), *DRAM[2:]), ONE_NODE, "2"),
-        ((), ONE_NODE, ""),
-        (tuple(replace(one, bytes=0) for one in DRAM), ONE_NODE, ""),
-    ],
-    ids=[
-        "its own node",
-        "two nodes",
-        "equally far PMEM: both",
-        "the closest PMEM",
-        "HBM without distances",
-        "its node has no normal memory: the closest that have",
-        "its node has none: the closest",
-        "no NUMA",
-        "no sizes",
-    ],
-)
-def test_the_nodes_of_cpus(nodes: tuple[MemoryNode, ...], cpus: int, expected: str) -> None:
-    assert text(nodes_of(of_memory(*nodes), cpus)) == expected
+NEAR_PMEM = tuple(replace(one, distances={**one.distances, 4: 17 if one.id == 1 else 30, 5: 40}) for one in DRAM)
+NODES = {
+    "its own node": (DRAM, "1"),
+    "equally far PMEM: both": ((*DRAM, replace(PMEM, distances={1: 17}), FAR_PMEM), "1,4-5"),
+    "the closest PMEM": ((*NEAR_PMEM, PMEM), "1,4"),
+    "HBM without distances": ((*DRAM, HBM), "1,6"),
+    "its node has no normal memory: the closest that have": (
+        (DRAM[0], replace(DRAM[1], normal=False), *DRAM[2:]),
+        "0-3",
+    ),
+    "its node has none: the closest": (
+        (DRAM[0], replace(DRAM[1], bytes=0, distances={0: 30, 1: 10, 2: 12, 3: 30}), *DRAM[2:]),
+        "2",
+    ),
+    "no NUMA": ((), ""),
+    "no sizes": (tuple(replace(one, bytes=0) for one in DRAM), ""),
+}
+
+
+@pytest.mark.parametrize(("nodes", "expected"), NODES.values(), ids=NODES)
+def test_the_nodes_of_cpus(nodes: tuple[MemoryNode, ...], expected: str) -> None:
+    assert text(nodes_of(of_memory(*nodes), ONE_NODE)) == expected
+    assert text(nodes_of(of_memory(*DRAM), 1 | 1 << 15)) == "0,3", "of two nodes"
 
 
 @pytest.mark.parametrize(

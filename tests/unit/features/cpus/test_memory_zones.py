@@ -23,10 +23,11 @@ from nodeward.features.cpus.words import drawing
 from nodeward.features.root import State
 from tests.unit.features.build import Told, adjusted
 from tests.unit.features.cpus import build
-from tests.unit.features.cpus.machines import W
+from tests.unit.features.cpus.machines import W, machine
 
 GIB = 1 << 30
 RULES = PolicySettings("topology-aware")
+CPU0_RESERVED = replace(RULES, reserved=Amount(AmountKind.CPUSET, 1))
 
 
 def nodes(machine: Machine, *others: MemoryNode, gib: int = 8) -> Machine:
@@ -77,20 +78,21 @@ def test_the_example_of_the_reference() -> None:
     node.comes("a", 5, 0)
     node.comes("b", 2, 0, Qos.BURSTABLE)
     node.comes("c", 3, 0)
-    assert node.zones() == "a:0 b:0-1 c:0"
-    assert node.at.grants["b/c"].widened == "c/c"
+    assert (node.zones(), node.at.grants["b/c"].widened) == ("a:0 b:0-1 c:0", "c/c")
     node.comes("d", 1, 0)
-    assert node.zones() == "a:0 b:0-1 c:0 d:0-1"
     node.comes("e", 3, 1)
     assert node.zones() == "a:0 b:0-1 c:0 d:0-1 e:1"
     assert promised(node.at.grants) == {of([0]): 8 * GIB, of([1]): 3 * GIB, of([0, 1]): 14 * GIB}
 
 
-def test_who_fits_no_zone_has_all_nodes_and_nobody_is_refused() -> None:
+def test_who_fits_no_zone_has_all_nodes_and_nobody_is_refused_and_one_node_is_not_counted() -> None:
     node = Node()
     node.comes("a", 40, 0)
     node.comes("b", 8, 0)
     assert node.zones() == "a:0-3 b:0"
+    node = Node(replace(W, memory=(MemoryNode(0, W.online, GIB),)))
+    node.comes("a", 4, 0)
+    assert node.zones() == "a:any"
 
 
 @pytest.mark.parametrize(("mems", "expected"), [(of([0, 2]), "a:0,2"), (0, "a:any")], ids=["these", "any"])
@@ -102,26 +104,19 @@ def test_who_runs_already_keeps_its_nodes(mems: int, expected: str) -> None:
 
 def test_pmem_and_hbm_are_taken_by_who_asks_for_them_and_where_dram_is_short() -> None:
     node = Node(WITH_PMEM)
-    node.comes("a", 4, 0, types=(MemoryType.DRAM,))
     node.comes("b", 1, 0, types=(MemoryType.PMEM,))
-    assert node.zones() == "a:0 b:4"
-    for name in "cde":
+    for name in "acde":
         node.comes(name, 4, 0, types=(MemoryType.DRAM,))
-    assert node.zones() == "a:0 b:4 c:0 d:0-1 e:0-1"
     node.comes("f", 4, 2, types=(MemoryType.DRAM,))
-    assert node.zones().endswith("f:2")
+    assert node.zones() == "b:4 a:0 c:0 d:0-1 e:0-1 f:2"
 
 
 def test_a_node_without_cpus_that_goes_away_is_written_nowhere_until_it_is_back() -> None:
-    engine = build.told(PolicySettings("topology-aware", reserved=Amount(AmountKind.CPUSET, 1)), of=WITH_PMEM)
+    engine = build.told(CPU0_RESERVED, of=WITH_PMEM)
 
     def comes(pod: str) -> str:
         home = replace(build.home(pod), annotations={"memory-type.resource-policy.nri.io/pod": "pmem"})
-        made = replace(build.one(pod, 2), memory=GIB)
-        decision = engine(ev.Creating(home, made, ask_id=engine.state.seq + 1))
-        engine(ev.Created(home, made))
-        engine(ev.Started(home, made.in_phase(Phase.RUNNING)))
-        return adjusted(decision).memory_nodes
+        return adjusted(build.begin(engine, home, replace(build.one(pod, 2), memory=GIB))).memory_nodes
 
     def read(machine: Machine) -> dict[str, str]:
         return {goal.target.where: str(goal.value) for goal in engine(ev.TopologyRead(machine)).goals}
@@ -134,22 +129,10 @@ def test_a_node_without_cpus_that_goes_away_is_written_nowhere_until_it_is_back(
     assert read(WITH_PMEM) == {"/kubepods/poda/a-0": "1,4", "/kubepods/podb/b-0": "2,4"}
 
 
-def test_one_node_or_none_is_not_counted() -> None:
-    node = Node(replace(W, memory=(MemoryNode(0, W.online, GIB),)))
-    node.comes("a", 4, 0)
-    assert node.zones() == "a:any"
-
-
 def two_nodes() -> Told:
     """Of 1 GiB each."""
-    small = replace(W, packages=W.nodes[:1] + W.nodes[1:2], online=W.nodes[0].cpus | W.nodes[1].cpus)
-    of_two = replace(small, nodes=W.nodes[:2], dies=W.nodes[:2], l3=W.l3[:2], cores=W.cores[:8], l2=W.l2[:8])
-    rules = PolicySettings(
-        "topology-aware",
-        reserved=Amount(AmountKind.CPUSET, 1),
-        topology_aware=TopologyAwareSettings(unlimited_burstable=PoolLevel.NUMA),
-    )
-    return build.told(rules, of=nodes(of_two, gib=1))
+    tree = TopologyAwareSettings(unlimited_burstable=PoolLevel.NUMA)
+    return build.told(replace(CPU0_RESERVED, topology_aware=tree), of=nodes(machine(nodes=1), gib=1))
 
 
 def memory_lines(engine: Told) -> list[str]:
@@ -164,10 +147,7 @@ def test_a_container_that_runs_gets_more_nodes_and_is_told_for_whom() -> None:
     def comes(pod: str, cpus: int, mib: int, qos: str = "") -> Decision:
         made = replace(build.one(pod, cpus, qos), memory=mib << 20)
         paths[pod] = made.cgroups_path
-        decision = engine(ev.Creating(build.home(pod, qos), made, ask_id=engine.state.seq + 1))
-        engine(ev.Created(build.home(pod, qos), made))
-        engine(ev.Started(build.home(pod, qos), made.in_phase(Phase.RUNNING)))
-        return decision
+        return build.begin(engine, build.home(pod, qos), made)
 
     assert adjusted(comes("web", 0, 700, "burstable")).memory_nodes == "1"
     assert adjusted(comes("job", 0, 700, "burstable")).memory_nodes == "0"  # where there is room
@@ -224,7 +204,7 @@ COLD = "cold-start.resource-policy.nri.io"
 
 def begins_cold(said: str, machine: Machine) -> tuple[Told, Decision]:
     """A container of two CPUs with this annotation, as JSON, on machine W and more memory."""
-    engine = build.told(PolicySettings("topology-aware", reserved=Amount(AmountKind.CPUSET, 1)), of=machine)
+    engine = build.told(CPU0_RESERVED, of=machine)
     home, made = replace(build.home("web"), annotations={COLD: said}), build.one("web", 2)
     return engine, engine(ev.Creating(home, made, ask_id=engine.state.seq + 1))
 
@@ -247,14 +227,11 @@ def test_a_container_begins_without_dram_and_gets_it_when_its_time_is_over() -> 
     assert adjusted(decision).memory_nodes == "1"  # there is nothing slower
 
 
-WRONG = ("60s", '{"duration":60}', '{"duration":"61m"}', '{"duration":"1s","x":1}', '{"duration":"s"}')
-
-
 def test_a_daemon_that_begins_anew_goes_on_with_the_time_that_is_left() -> None:
     before, _ = begins_cold('{"duration":"1h"}', WITH_PMEM)
     home, made = build.home("web"), build.one("web", 2)
-    before(ev.Created(home, made))
-    before(ev.Started(home, made.in_phase(Phase.RUNNING)))
+    for event in ev.Created(home, made), ev.Started(home, made.in_phase(Phase.RUNNING)):
+        before(event)
     cpus = before.state.cpus
     engine = Told(State(settings=before.state.settings), at_ns=3500 * 10**9)
     engine(CpusRecalled(Recorded(WITH_PMEM, cpus.rules, cpus.pools, {"web/app": of((4,))})))
@@ -265,7 +242,7 @@ def test_a_daemon_that_begins_anew_goes_on_with_the_time_that_is_left() -> None:
 
 def test_memory_of_things_that_kubelet_gave_stays_theirs() -> None:
     """Its CPUs are on all nodes; it is not given the memory of all."""
-    engine = build.told(PolicySettings("topology-aware", reserved=Amount(AmountKind.CPUSET, 1)), of=nodes(W))
+    engine = build.told(CPU0_RESERVED, of=nodes(W))
     home = replace(build.home("web"), annotations={"pick-resources-by-hints.resource-policy.nri.io": "true"})
     made = build.one("web", 3)
     hints = Hints(tuple(Hint(HintKind.POD_RESOURCE, nodes=1 << node) for node in (1, 3)))
@@ -275,7 +252,9 @@ def test_memory_of_things_that_kubelet_gave_stays_theirs() -> None:
     assert not engine(ev.Started(home, made.in_phase(Phase.RUNNING))).goals
 
 
-@pytest.mark.parametrize("said", WRONG)
+@pytest.mark.parametrize(
+    "said", ["60s", '{"duration":60}', '{"duration":"61m"}', '{"duration":"1s","x":1}', '{"duration":"s"}']
+)
 def test_a_time_without_dram_that_cannot_be_read_is_refused(said: str) -> None:
     _, decision = begins_cold(said, W)
     assert "is no time up to an hour; write `duration: 60s`" in str(build.refused(decision))

@@ -5,6 +5,7 @@ import logging
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,6 +64,9 @@ policy:
     - {name: both, components: [{balloonType: fast}, {balloonType: both2}], componentCreation: balance-balloons}
     - {name: both2, maxCPUs: -1}
 """
+BY_NAME = Expression(":namespace:pod/name", "Matches", ("a:b*",))
+PREFERS = (True, True, True, False, None, True, CoreType.EFFICIENT, Within.NUMA, True)
+FAST = BalloonType("fast", ("web-*",), (BY_NAME,), "${namespace}-x", 1, 4, 1, 3, Priority.NORMAL, *PREFERS)
 WANTED = BalloonsSettings(
     True,
     ("monitoring",),
@@ -70,26 +74,7 @@ WANTED = BalloonsSettings(
     False,
     (Expression("name", "In", ("a", "b")),),
     (
-        BalloonType(
-            "fast",
-            ("web-*",),
-            (Expression(":namespace:pod/name", "Matches", ("a:b*",)),),
-            "${namespace}-x",
-            1,
-            4,
-            1,
-            3,
-            Priority.NORMAL,
-            True,
-            True,
-            True,
-            False,
-            None,
-            True,
-            CoreType.EFFICIENT,
-            Within.NUMA,
-            True,
-        ),
+        FAST,
         BalloonType("both", components=("fast", "both2"), component_creation=Creation.BALANCE),
         BalloonType("both2", max_cpus=-1),
     ),
@@ -103,14 +88,7 @@ def loaded(text: str, folder: Path, environ: dict[str, str] | None = None) -> Se
 
 
 def pascal(text: str) -> str:
-    tree = json.dumps(_renamed(load_yaml(text)))
-    return tree.replace('"normal"', "1")
-
-
-def load_yaml(text: str) -> object:
-    import yaml
-
-    return yaml.safe_load(text)
+    return json.dumps(_renamed(yaml.safe_load(text))).replace('"normal"', "1")
 
 
 def _renamed(tree: object, above: str = "policy") -> object:
@@ -201,6 +179,9 @@ def test_faults_of_types(text: str, fault: str, tmp_path: Path) -> None:
     assert found.startswith(f"policy.balloons.BalloonTypes{fault}")
 
 
+POOL, KIND = StaticPool("shared", False, (CpuList(1, "0,16"),)), DynamicPoolType("a", ("b",), Priority.LOW)
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -210,15 +191,11 @@ def test_faults_of_types(text: str, fault: str, tmp_path: Path) -> None:
         ),
         (
             "static-pools: {labelNode: true, pools: {shared: {cpuLists: [{Socket: 1, Cpuset: '0,16'}]}}}",
-            PolicySettings(
-                static_pools=StaticPoolsSettings((StaticPool("shared", False, (CpuList(1, "0,16"),)),), True)
-            ),
+            PolicySettings(static_pools=StaticPoolsSettings((POOL,), True)),
         ),
         (
             "dynamic-pools: {PinCPU: false, DynamicPoolTypes: [{Name: a, Namespaces: [b], AllocatorPriority: 2}]}",
-            PolicySettings(
-                dynamic_pools=DynamicPoolsSettings(False, (), (DynamicPoolType("a", ("b",), Priority.LOW),))
-            ),
+            PolicySettings(dynamic_pools=DynamicPoolsSettings(False, (), (KIND,))),
         ),
     ],
 )
@@ -228,19 +205,16 @@ def test_the_words_of_cri_resource_manager(text: str, found: PolicySettings, tmp
     assert from_tree(json.loads(json.dumps(last_good.plain(settings))), {}) == settings
 
 
+TOO_FEW = "CPUs' is not enough for one pool of 4 CPUs; give at least these"
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
         ("podpools: {Pools: [{Name: a}]}", "podpools.Pools[0].CPU: 0 is no number of CPUs"),
         ("podpools: {Pools: [{Name: a, CPU: 1, Instances: many}]}", "podpools.Pools[0].Instances: 'many' is no number"),
-        (
-            "podpools: {Pools: [{Name: a, CPU: 4, Instances: 3 CPUs}]}",
-            "podpools.Pools[0].Instances: '3 CPUs' is not enough for one pool of 4 CPUs; give at least these",
-        ),
-        (
-            "podpools: {Pools: [{Name: a, CPU: 4, Instances: 0 CPUs}]}",
-            "podpools.Pools[0].Instances: '0 CPUs' is not enough for one pool of 4 CPUs; give at least these",
-        ),
+        ("podpools: {Pools: [{Name: a, CPU: 4, Instances: 3 CPUs}]}", f"podpools.Pools[0].Instances: '3 {TOO_FEW}"),
+        ("podpools: {Pools: [{Name: a, CPU: 4, Instances: 0 CPUs}]}", f"podpools.Pools[0].Instances: '0 {TOO_FEW}"),
         ("podpools: {Pools: [{Name: default, Instances: 2}]}", "podpools.Pools[0].Instances: there is one pool defaul"),
         ("podpools: {Pools: [{Name: a, CPU: 1, MaxPods: -1}]}", "podpools.Pools[0].MaxPods: -1 is less than 0"),
         ("static-pools: {pools: {a: {cpuLists: [{Cpuset: x}]}}}", "static-pools.pools.a.cpuLists[0].Cpuset: 'x': "),

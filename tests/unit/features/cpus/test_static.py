@@ -16,8 +16,7 @@ from nodeward.core.workload import Qos, Role
 from nodeward.features.cpus.policies.kubelet_take import Options, take
 from nodeward.features.cpus.pools import set_of
 from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings, StaticSettings
-from nodeward.features.cpus.values import Ask
-from tests.unit.features.cpus.machines import PolicyNode, W, machine, refusal, shapes
+from tests.unit.features.cpus.machines import PolicyNode, W, ask, machine, refusal, shapes
 
 CORE_0 = Amount(AmountKind.CPUSET, parse("0,16"))
 ONE = Amount(AmountKind.QUANTITY, milli=1000)
@@ -33,23 +32,10 @@ class Node(PolicyNode):
     def __init__(self, of: Machine = W, reserved: Amount = CORE_0, *options: str, relaxed: bool = False) -> None:
         super().__init__(settings(reserved, *options, relaxed=relaxed), of)
 
-    def asks(
-        self,
-        name: str,
-        milli: int,
-        role: Role = Role.REGULAR,
-        *,
-        qos: Qos = Qos.GUARANTEED,
-        known: bool = True,
-        pod_level: bool = False,
-        isolated: str = "",
-        has: str = "",
-    ) -> str:
-        pod, said = _pod(name), {PREFER_ISOLATED: isolated} if isolated else {}
-        key, request = f"{pod}/{name}", (qos, milli, 0, role, "spec", known)
-        return self.admit(Ask(key, pod, "shop", pod, name, *request, said, parse(has), pod_level)) or self.own(
-            name, pod
-        )
+    def asks(self, name: str, milli: int, *, isolated: str = "", has: str = "", **more: object) -> str:
+        notes, pod = {PREFER_ISOLATED: isolated} if isolated else {}, _pod(name)
+        asked = ask(name, milli, notes=notes, pod=pod, **{"source": "spec", "has": parse(has), **more})  # type: ignore[arg-type]
+        return self.admit(asked) or self.own(name, pod)
 
     def why(self, name: str) -> Reason:
         return self.grant(name, _pod(name)).reason
@@ -129,25 +115,18 @@ def test_who_ran_before_keeps_its_cpus_if_they_are_free_and_as_many() -> None:
 
 def test_containers_of_a_pod_take_what_its_init_containers_had() -> None:
     node = Node()
-    assert node.asks("p.init", 4000, Role.INIT) == "1-2,17-18"
-    assert node.asks("p.sidecar", 2000, Role.SIDECAR) == "1,17"
+    assert node.asks("p.init", 4000, role=Role.INIT) == "1-2,17-18"
+    assert node.asks("p.sidecar", 2000, role=Role.SIDECAR) == "1,17"
     assert node.asks("q", 2000) == "3,19", "of another pod"
     assert node.asks("p.app", 2000) == "2,18"
     assert node.why("p.app").code == "cpus-static-reused"
+    assert node.asks("p.app", 3000) == "2,4,18", "it grows by others"
     before = node.shared
     node.ends("p.init")
     assert node.shared == before, "others of the pod have them"
     for name in ("p.app", "p.sidecar", "q"):
         node.ends(name)
     assert node.shared == "0-31"
-
-
-def test_a_container_that_reuses_cpus_grows_by_others() -> None:
-    node = Node()
-    node.asks("p.init", 2000, role=Role.INIT)
-    has = node.asks("p.app", 2000)
-    grown = parse(node.asks("p.app", 3000))
-    assert (grown.bit_count(), parse(has) & ~grown) == (3, 0)
 
 
 @pytest.mark.parametrize(
@@ -261,21 +240,9 @@ class PlusNode(PolicyNode):
     def __init__(self, of: Machine = W, reserved: Amount = ONE) -> None:
         super().__init__(PolicySettings("static-plus", reserved=reserved), of)
 
-    def asks(
-        self,
-        name: str,
-        milli: int,
-        pod: str = "",
-        *,
-        role: Role = Role.REGULAR,
-        namespace: str = "shop",
-        known: bool = True,
-        isolated: str = "true",
-        has: int = 0,
-    ) -> str:
-        pod, said = pod or name, {PREFER_ISOLATED: isolated}
-        key, request = f"{pod}/{name}", (Qos.BURSTABLE, milli, 0, role, "", known)
-        return self.admit(Ask(key, pod, namespace, pod, name, *request, said, has)) or self.has(name, pod)
+    def asks(self, name: str, milli: int, pod: str = "", *, isolated: str = "true", **more: object) -> str:
+        asked = ask(name, milli, Qos.BURSTABLE, notes={PREFER_ISOLATED: isolated}, pod=pod, **more)  # type: ignore[arg-type]
+        return self.admit(asked) or self.has(name, pod)
 
 
 @pytest.mark.parametrize(
@@ -375,9 +342,12 @@ def test_what_nobody_knows_shares_and_loses_nothing_that_it_has() -> None:
     assert node.asks("old", 0, known=False) == had
 
 
-def test_an_init_container_that_has_ended_leaves_its_cpus_to_its_pod() -> None:
+def test_an_init_container_that_has_ended_and_no_other_one_leaves_its_cpus_to_its_pod() -> None:
     node = PlusNode(machine(1, 1, cores=2))
+    node.asks("side", 0, pod="p", role=Role.SIDECAR)
     own = node.asks("init", 3000, pod="p", role=Role.INIT)
+    node.asks("side", 0, pod="p", role=Role.SIDECAR)
+    assert node.has("init", "p") == own, "a sidecar that is tried again takes nothing from it"
     assert node.asks("app", 3000, pod="p") == own
     assert node.has("init", "p") == "0"
     assert "0 shared" in node.asks("app", 1000, pod="q"), "another pod's"
@@ -385,12 +355,8 @@ def test_an_init_container_that_has_ended_leaves_its_cpus_to_its_pod() -> None:
     assert node.asks("app", 3000, pod="p") == own
 
 
-def test_a_sidecar_that_is_tried_again_takes_nothing_from_the_init_container_that_runs() -> None:
-    node = PlusNode()
-    node.asks("side", 0, pod="p", role=Role.SIDECAR)
-    own = node.asks("init", 3000, pod="p", role=Role.INIT)
-    node.asks("side", 0, pod="p", role=Role.SIDECAR)
-    assert node.has("init", "p") == own
+AVAILABLE = Amount(AmountKind.EXCLUDE, parse("3,9,11"))
+SIX = machine(1, 1, cores=6, isolated=parse("2"))
 
 
 @pytest.mark.parametrize(
@@ -408,26 +374,20 @@ def test_a_sidecar_that_is_tried_again_takes_nothing_from_the_init_container_tha
     ],
 )
 def test_reserved_cpus_that_cannot_be_are_refused(amount: Amount, why: str) -> None:
-    available = Amount(AmountKind.EXCLUDE, parse("3,9,11"))
-    rules = PolicySettings("static-plus", available=available, reserved=amount)
-    assert why in refusal(rules, machine(1, 1, cores=6, isolated=parse("2")))
+    assert why in refusal(PolicySettings("static-plus", available=AVAILABLE, reserved=amount), SIX)
 
 
-@pytest.mark.parametrize(
-    ("amount", "why"),
-    [
-        pytest.param(Amount(AmountKind.QUANTITY, milli=2000), "(2000m) is a number", id="a quantity"),
-        pytest.param(Amount(AmountKind.CPUSET, parse("40")), "(cpuset:40) leaves containers no CPU", id="not there"),
-    ],
-)
-def test_available_cpus_that_cannot_be_are_refused(amount: Amount, why: str) -> None:
-    assert why in refusal(PolicySettings("static-plus", available=amount, reserved=ONE))
+def test_available_cpus_that_cannot_be_are_refused() -> None:
+    for amount, why in (
+        (Amount(AmountKind.QUANTITY, milli=2000), "(2000m) is a number"),
+        (Amount(AmountKind.CPUSET, parse("40")), "(cpuset:40) leaves containers no CPU"),
+    ):
+        assert why in refusal(PolicySettings("static-plus", available=amount, reserved=ONE))
 
 
 def test_reserved_is_cpu_0_or_whole_cores() -> None:
-    assert PlusNode().cpus("reserved") == "0"
-    assert PlusNode(reserved=Amount(AmountKind.QUANTITY, milli=1500)).cpus("reserved") == "0,16"
-    assert PlusNode(reserved=Amount(AmountKind.CPUSET, parse("3,19"))).cpus("reserved") == "3,19"
+    amounts = ONE, Amount(AmountKind.QUANTITY, milli=1500), Amount(AmountKind.CPUSET, parse("3,19"))
+    assert [PlusNode(reserved=amount).cpus("reserved") for amount in amounts] == ["0", "0,16", "3,19"]
 
 
 STEPS = st.tuples(
@@ -462,14 +422,9 @@ def test_whatever_comes_changes_and_goes_no_cpu_is_twice_somebodys_and_none_is_l
 
 
 def check(node: PlusNode) -> None:
-    at, machine, taken = node.at, node.ground.machine, 0
-    pools, grants = at.pools, at.grants.values()
-    for grant in grants:
-        assert taken & grant.own == 0, "somebody else's"
-        assert not grant.own or grant.own & machine.isolated in (0, grant.own), "of one pool"
-        assert set_of(at, grant)
-        taken |= grant.own
-    assert all(pool.cpus & taken == 0 for pool in pools.values())
+    machine, taken, pools, grants = node.ground.machine, node.alone(), node.at.pools, node.at.grants.values()
+    assert all(set_of(node.at, grant) for grant in grants)
+    assert all(grant.own & machine.isolated in (0, grant.own) for grant in grants), "of one pool"
     assert taken | pools["shared"].cpus | pools["isolated"].cpus | pools["reserved"].cpus == machine.online
     for name, pool in pools.items():
         assert sorted(pool.members) == sorted(grant.key for grant in grants if grant.pool == name)

@@ -24,25 +24,8 @@ from nodeward.core.workload import (
 from nodeward.features.cpus.barrier import in_the_way
 from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, PolicySettings
 from tests.unit.features.build import Told
-from tests.unit.features.cpus.build import (
-    RESERVED_ONE,
-    STATIC_RULES,
-    create,
-    end,
-    given,
-    home,
-    machine,
-    one,
-    refused,
-    resize,
-    sets,
-    settings,
-    settle,
-    shown,
-    stop,
-    told,
-    writes,
-)
+from tests.unit.features.cpus import build
+from tests.unit.features.cpus.build import STATIC_RULES, create, given, home, one, resize, sets, settle, told, writes
 
 
 def shared_and_alone() -> Told:
@@ -138,14 +121,14 @@ def test_who_has_to_move_by_other_settings_takes_nothing_from_those_who_may_stay
     for pod in "ac":
         settle(node, create(node, pod, cpus=2))
     assert sets(node) == {"a": "2-3", "c": "4-5"}
-    settings(node, replace(STATIC_RULES, reserved=Amount(AmountKind.CPUSET, cpus=0b1101)))
+    build.settings(node, replace(STATIC_RULES, reserved=Amount(AmountKind.CPUSET, cpus=0b1101)))
     assert sets(node) == {"a": "6-7", "c": "4-5"}
 
 
 def test_cpus_that_a_write_under_way_may_still_give_to_others_are_taken_from_them_and_waited_for() -> None:
     node = shared_and_alone()
-    stop(node, "c", cpus=2)
-    assert writes(end(node, "c")) == {"/kubepods/burstable/poda/a-0": "0-7"}
+    build.stop(node, "c", cpus=2)
+    assert writes(build.end(node, "c")) == {"/kubepods/burstable/poda/a-0": "0-7"}
     again = create(node, "d", cpus=2)
     assert writes(again) == {"/kubepods/burstable/poda/a-0": "0-1,4-7"}
     assert in_the_way(node.state, ContainerId("d-0")) == (ContainerId("a-0"),)
@@ -155,9 +138,9 @@ def test_cpus_that_a_write_under_way_may_still_give_to_others_are_taken_from_the
 
 def test_cpus_come_back_when_the_pod_ends_and_stay_while_its_container_is_tried_again() -> None:
     node = shared_and_alone()
-    assert writes(stop(node, "c", cpus=2)) == {}
+    assert writes(build.stop(node, "c", cpus=2)) == {}
     assert given(create(node, "c", cpus=2, life=1)) == "2-3"
-    assert writes(end(node, "c")) == {"/kubepods/burstable/poda/a-0": "0-7"}
+    assert writes(build.end(node, "c")) == {"/kubepods/burstable/poda/a-0": "0-7"}
 
 
 def test_a_create_that_failed_gives_back_what_was_shared_and_the_pods_end_what_was_alone() -> None:
@@ -166,7 +149,7 @@ def test_a_create_that_failed_gives_back_what_was_shared_and_the_pods_end_what_w
     asked = node(ev.Creating(home("c"), one("c", 2), ask_id=9))
     settle(node, asked)
     node(ev.CreateFailed(ContainerId("c-0")))
-    assert writes(end(node, "c")) == {"/kubepods/burstable/poda/a-0": "0-7"}
+    assert writes(build.end(node, "c")) == {"/kubepods/burstable/poda/a-0": "0-7"}
 
 
 def test_a_resize_in_place_grows_and_shrinks_and_keeps_what_it_can() -> None:
@@ -176,7 +159,7 @@ def test_a_resize_in_place_grows_and_shrinks_and_keeps_what_it_can() -> None:
     assert writes(grown)["/kubepods/burstable/poda/a-0"] == "0,4-7"
     settle(node, grown)
     assert given(resize(node, "c", 1)) == "1"
-    assert refused(resize(node, "c", 99)) is not None
+    assert build.refused(resize(node, "c", 99)) is not None
     assert sets(node)["c"] == "1", "a resize that is refused leaves everything as it was"
 
 
@@ -218,7 +201,7 @@ def test_who_seems_to_share_is_left_where_it_is_while_its_record_cannot_be_read(
     assert (writes(seen), sets(node)) == ({}, {"x": "", "y": ""})
     assert "did not tell what it asked for" in node.state.cpus.unplaced["x/app"]
     assert given(create(node, "c", 2)) == "4-5"
-    assert "CPUs 2-3" in (refused(create(node, "d", 4)) or "")
+    assert "CPUs 2-3" in (build.refused(create(node, "d", 4)) or "")
     read = node(ev.Listed(homes, (one("x", 2, now=0b1100).in_phase(Phase.RUNNING), ones[1]), as_of=node.state.seq))
     assert "/kubepods/pody/y-0" not in writes(read)
     assert sets(node)["x"] == "2-3"
@@ -228,25 +211,25 @@ def test_newer_settings_are_taken_whole_or_refused_whole() -> None:
     node = told()
     settle(node, create(node, "c", cpus=4))
     small = PolicySettings("static", Amount(AmountKind.CPUSET, 0b1111), Amount(AmountKind.QUANTITY, milli=1000))
-    refusal = settings(node, small)
+    refusal = build.settings(node, small)
     assert node.state.cpus.rules == STATIC_RULES
     assert any("shop/c" in why for why in node.state.cpus.refused)
     assert writes(refusal) == {}
-    settings(node, replace(STATIC_RULES, reserved=Amount(AmountKind.QUANTITY, milli=2000)))
+    build.settings(node, replace(STATIC_RULES, reserved=Amount(AmountKind.QUANTITY, milli=2000)))
     assert node.state.cpus.refused == ()
     assert sets(node) == {"c": "2-5"}
 
 
 def test_another_policy_leaves_everyone_who_may_stay() -> None:
     node = shared_and_alone()
-    gone = settings(node, PolicySettings("none"))
+    gone = build.settings(node, PolicySettings("none"))
     assert writes(gone) == {"/kubepods/burstable/poda/a-0": "0-7", "/kubepods/podc/c-0": "0-7"}
     settle(node, gone)
-    back = settings(node, STATIC_RULES)
+    back = build.settings(node, STATIC_RULES)
     assert sets(node)["a"] == "0-1,4-7"
     assert sets(node)["c"] == "2-3"
     settle(node, back)
-    assert writes(settings(node, STATIC_RULES)) == {}
+    assert writes(build.settings(node, STATIC_RULES)) == {}
 
 
 def test_observe_decides_and_writes_nothing() -> None:
@@ -256,15 +239,6 @@ def test_observe_decides_and_writes_nothing() -> None:
     assert (given(alone), writes(alone)) == ("", {})
     assert sets(node) == {"a": "0-1,4-7", "c": "2-3"}
     assert in_the_way(node.state, ContainerId("c-0")) == ()
-
-
-def test_what_somebody_else_writes_is_put_right_and_counted() -> None:
-    node = told()
-    settle(node, create(node, "a", qos="burstable"))
-    path = "/kubepods/burstable/poda/a-0"
-    repaired = node(ev.CpusetsRead({path: 1}, as_of=node.state.seq))
-    assert writes(repaired) == {path: "0-7"}
-    assert node.state.cpus.drifts == 1
 
 
 def test_a_lost_set_counts_as_any_cpu_until_it_is_read_back_whatever_else_is_told() -> None:
@@ -301,7 +275,7 @@ def test_a_cpu_that_goes_offline_under_its_owner_moves_that_owner_alone() -> Non
     settle(node, create(node, "a", qos="burstable"))
     settle(node, create(node, "b", cpus=2))
     settle(node, create(node, "c", cpus=2))
-    moved = node(ev.TopologyRead(machine(offline=1 << 2)))
+    moved = node(ev.TopologyRead(build.machine(offline=1 << 2)))
     assert sets(node)["c"] == "4-5"
     assert sets(node)["b"] == "0-1"
     assert "/kubepods/podc/c-0" not in writes(moved)
@@ -322,47 +296,38 @@ def test_creates_and_ends_go_on_while_cpus_that_are_reserved_by_number_are_offli
 ) -> None:
     node = told(NAMED)
     settle(node, create(node, "a", qos="burstable"))
-    node(ev.TopologyRead(machine(offline=offline)))
-    assert _notes(node)[0].partition(said)[1]
+    node(ev.TopologyRead(build.machine(offline=offline)))
+    assert build.shown(node).notes[0].partition(said)[1]
     assert given(create(node, "c", cpus=2)) == "2-3"
-    end(node, "c")
+    build.end(node, "c")
     assert sets(node) == {"a": shared}
-    node(ev.TopologyRead(machine()))
-    assert (sets(node), _notes(node)) == ({"a": "0-7"}, ())
-
-
-def _notes(node: Told) -> tuple[str, ...]:
-    return shown(node).notes
+    node(ev.TopologyRead(build.machine()))
+    assert (sets(node), build.shown(node).notes) == ({"a": "0-7"}, ())
 
 
 def test_other_settings_that_fit_take_the_machine_as_it_was_read_last() -> None:
     node = told(NAMED)
     settle(node, create(node, "a", qos="burstable"))
-    node(ev.TopologyRead(machine(offline=0b11)))
-    settings(node, replace(NAMED, reserved=Amount(AmountKind.CPUSET, 0b1 << 8)))
+    node(ev.TopologyRead(build.machine(offline=0b11)))
+    build.settings(node, replace(NAMED, reserved=Amount(AmountKind.CPUSET, 0b1 << 8)))
     assert (len(node.state.cpus.refused), sets(node)) == (1, {"a": "0-7"}), "no such CPU"
-    settings(node, STATIC_RULES)
+    build.settings(node, STATIC_RULES)
     assert (node.state.cpus.refused, sets(node)) == ((), {"a": "2-7"})
-
-
-def test_settings_that_were_refused_do_not_keep_those_in_force_from_a_machine_that_they_fit() -> None:
-    node = told(NAMED)
-    settle(node, create(node, "a", qos="burstable"))
-    settings(node, replace(NAMED, reserved=Amount(AmountKind.CPUSET, 0b1 << 8)))
-    node(ev.TopologyRead(machine(offline=1 << 7)))
-    assert (len(node.state.cpus.refused), sets(node)) == (1, {"a": "0-6"})
+    build.settings(node, replace(NAMED, reserved=Amount(AmountKind.CPUSET, 0b1 << 8)))
+    node(ev.TopologyRead(build.machine(offline=1 << 7)))
+    assert (len(node.state.cpus.refused), sets(node)) == (1, {"a": "0-6"}), "refused ones keep no machine away"
 
 
 @pytest.mark.parametrize("on_error", list(OnError), ids=lambda rule: rule.value)
 def test_while_the_settings_of_the_start_do_not_fit_on_error_answers_creates(on_error: OnError) -> None:
     node = told(replace(STATIC_RULES, reserved=Amount(AmountKind.CPUSET, 1 << 8)), CpusSettings(on_error=on_error))
-    why = refused(create(node, "c", cpus=2))
+    why = build.refused(create(node, "c", cpus=2))
     if on_error is OnError.PASS:
         assert why is None
     else:
         assert why is not None
         assert why.startswith("shop/c, container app: the policy static does not fit this machine (policy.Reserved")
-    settings(node, STATIC_RULES)
+    build.settings(node, STATIC_RULES)
     assert given(create(node, "d", cpus=2))
 
 
@@ -370,7 +335,7 @@ def test_a_container_that_was_created_before_a_policy_came_gets_its_set_before_i
     node = told(PolicySettings("none"))
     node(ev.Creating(home("c"), one("c", 2), ask_id=3))
     node(ev.Created(home("c"), one("c", 2)))
-    settings(node, STATIC_RULES)
+    build.settings(node, STATIC_RULES)
     starts = node(ev.Started(home("c"), one("c", 2).in_phase(Phase.RUNNING)))
     assert writes(starts) == {"/kubepods/podc/c-0": "2-3"}
     assert in_the_way(node.state, ContainerId("c-0")) == (ContainerId("c-0"),)
@@ -381,7 +346,7 @@ def test_a_container_that_was_created_before_a_policy_came_gets_its_set_before_i
 def test_a_resize_after_the_policy_none_came_brings_no_older_set_back() -> None:
     node = told()
     settle(node, create(node, "c", cpus=2))
-    settle(node, settings(node, PolicySettings("none")))
+    settle(node, build.settings(node, PolicySettings("none")))
     assert given(resize(node, "c", 3)) == "0-7"
 
 
@@ -401,7 +366,9 @@ def test_an_annotation_gives_no_cpus_that_kubelet_did_not_ask_for() -> None:
         node(ev.Started(homes[-1], ones[-1]))
     has = sets(node)
     assert has == {"liar": "1,4-7", "honest": "1-7"}
-    settings(node, replace(rules, available=Amount(AmountKind.CPUSET, cpus=0b1111_1110), reserved=RESERVED_ONE))
+    build.settings(
+        node, replace(rules, available=Amount(AmountKind.CPUSET, cpus=0b1111_1110), reserved=build.RESERVED_ONE)
+    )
     assert len(ids(node.state.cpus.pools.grants["honest/app"].own)) == 2
 
     ones[0] = replace(ones[0], cpu=replace(ones[0].cpu, cpus=parse(has["liar"])))

@@ -1,6 +1,7 @@
-"""`topology-aware`: who goes to which pool of the tree, and what others have then."""
+"""`topology-aware`: who goes to which pool of the tree, near whom, and what others have then."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -8,10 +9,11 @@ import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
+from nodeward.core import events as ev
 from nodeward.core.cpuset import of, parse, text
 from nodeward.core.hints import Hint, HintKind
 from nodeward.core.topology import Machine, MemoryNode
-from nodeward.core.workload import Qos
+from nodeward.core.workload import POD, ContainerId, Phase, Qos
 from nodeward.features.cpus.place import all_placed, begun
 from nodeward.features.cpus.policies import topology_aware, tree_choice
 from nodeward.features.cpus.policies.topology_aware import TOPOLOGY_AWARE
@@ -23,42 +25,29 @@ from nodeward.features.cpus.requested import UNREAD, UNREAD_STAYS
 from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
 from nodeward.features.cpus.values import Ask, Denied, Recorded
 from nodeward.features.cpus.words import cpu_sentence
-from tests.unit.features.cpus.machines import PolicyNode, W, machine, refusal, shapes
+from nodeward.neighbours.formats.described import sandbox
+from tests.unit.features.build import Told
+from tests.unit.features.cpus import build
+from tests.unit.features.cpus.machines import PolicyNode, W, ask, machine, refusal, shapes
 
 RESERVED = Amount(AmountKind.QUANTITY, milli=750)
 RULES = PolicySettings("topology-aware", reserved=RESERVED)
 N, C = "resource-policy.nri.io", "cri-resource-manager.intel.com"
 ISOLATED = machine(isolated=of((14, 15, 30, 31)))
+HIDDEN = {f"hide-hyperthreads.{N}": "true"}
 
 
 def rules(**own: object) -> PolicySettings:
     return replace(RULES, topology_aware=TopologyAwareSettings(**own))  # type: ignore[arg-type]
 
 
-def ask(
-    name: str,
-    request_m: int = 0,
-    qos: Qos = Qos.GUARANTEED,
-    limit_m: int = 0,
-    notes: Mapping[str, str] | None = None,
-    pod: str = "",
-    namespace: str = "shop",
-) -> Ask:
-    pod = pod or name
-    return Ask(f"{pod}/{name}", pod, namespace, pod, name, qos, request_m, limit_m, annotations=notes or {})
-
-
 def test_the_example_of_the_reference() -> None:
     """Machine W: 2 packages of 2 NUMA nodes of 4 cores of 2 threads."""
-    node = PolicyNode(RULES)
-    for name, cpus in (("a", "4,20"), ("b", "8,24"), ("c", "12,28"), ("d", "1,17")):
-        assert node.admit(ask(name, 2000)) == ""
-        assert node.own(name) == cpus
-    assert node.admit(ask("limited", 500, Qos.BURSTABLE, 3000)) == ""
-    assert node.has("limited") == "5-7,21-23"
-    assert node.admit(ask("unlimited", 1000, Qos.BURSTABLE)) == ""
-    assert node.has("unlimited") == "9-11,13-15,25-27,29-31"
-    assert node.admit(ask("large", 6000)) == ""
+    node = PolicyNode(RULES).comes(*(ask(name, 2000) for name in "abcd"))
+    assert [node.own(name) for name in "abcd"] == ["4,20", "8,24", "12,28", "1,17"]
+    node.comes(ask("limited", 500, Qos.BURSTABLE, 3000), ask("unlimited", 1000, Qos.BURSTABLE))
+    assert (node.has("limited"), node.has("unlimited")) == ("5-7,21-23", "9-11,13-15,25-27,29-31")
+    node.comes(ask("large", 6000))
     assert node.own("large") == "9-11,25-27"
     assert node.has("unlimited") == "13-15,29-31"
     assert node.updated == ["large/large", "unlimited/unlimited"]
@@ -98,8 +87,7 @@ ASKED = {
 @pytest.mark.parametrize(("one", "expected"), ASKED.values(), ids=ASKED)
 def test_what_is_exclusive_and_what_is_shared(one: Ask, expected: str) -> None:
     """Where reserved CPUs have no room, what would have these shares those of all."""
-    node = PolicyNode(RULES)
-    assert node.admit(one) == ""
+    node = PolicyNode(RULES).comes(one)
     grant = node.grant("c")
     kind = "reserved " if grant.pool == "reserved" else "" if grant.pinned else "unpinned "
     assert f"{kind}{grant.own.bit_count()}/{grant.part_m}" == expected
@@ -108,36 +96,29 @@ def test_what_is_exclusive_and_what_is_shared(one: Ask, expected: str) -> None:
 
 
 def test_isolated_cpus_are_for_whom_they_are_wished() -> None:
+    require = {f"require-isolated-cpus.{N}": "true"}
     node = PolicyNode(rules(prefer_isolated_cpus=True), ISOLATED)
-    assert node.admit(ask("one", 1000)) == ""
-    assert node.own("one") == "14"
-    assert node.admit(ask("two", 2000)) == ""
+    node.comes(ask("one", 1000), ask("two", 2000), ask("must", 2000, notes=require))
+    assert (node.own("one"), node.own("must")) == ("14", "15,31")
     assert not parse(node.own("two")) & ISOLATED.isolated
-    assert node.admit(ask("must", 2000, notes={f"require-isolated-cpus.{N}": "true"})) == ""
-    assert node.own("must") == "15,31"
-    why = node.admit(ask("more", 2000, notes={f"require-isolated-cpus.{N}": "true"}))
+    why = node.admit(ask("more", 2000, notes=require))
     assert "it takes isolated CPUs only, and 1 of these are free" in why
-    prefers = {f"require-isolated-cpus.{N}": "true", f"prefer-isolated-cpus.{N}/container.soft": "true"}
+    prefers = {**require, f"prefer-isolated-cpus.{N}/container.soft": "true"}
     assert node.admit(ask("soft", 2000, notes=prefers)) == ""  # the stronger scope does not require
     node.ends("must")
     assert node.cpus("isolated") == "15,30-31"
 
 
 def test_the_last_isolated_cpu_is_taken_by_who_prefers_it() -> None:
-    node = PolicyNode(rules(prefer_isolated_cpus=True), machine(isolated=of((15,))))
-    assert node.admit(ask("c", 1500)) == ""
+    node = PolicyNode(rules(prefer_isolated_cpus=True), machine(isolated=of((15,)))).comes(ask("c", 1500))
     assert node.own("c") == "15"
-    node = PolicyNode(RULES, machine(isolated=of((0, 4))))
-    assert node.admit(ask("c", 2000, notes={f"prefer-isolated-cpus.{C}": "true"})) == ""
-    assert node.own("c") == "0,4"
+    one = ask("c", 2000, notes={f"prefer-isolated-cpus.{C}": "true"})
+    assert PolicyNode(RULES, machine(isolated=of((0, 4)))).comes(one).own("c") == "0,4"
 
 
 def test_of_a_core_that_is_hidden_a_container_has_one_thread() -> None:
-    node = PolicyNode(RULES)
-    assert node.admit(ask("c", 2000, notes={f"hide-hyperthreads.{N}": "true"})) == ""
-    assert (node.own("c"), node.has("c")) == ("4,20", "4")
-    assert node.admit(ask("d", 100, notes={f"hide-hyperthreads.{N}": "true"})) == ""
-    assert node.has("d") == "8-11"
+    node = PolicyNode(RULES).comes(ask("c", 2000, notes=HIDDEN), ask("d", 100, notes=HIDDEN))
+    assert (node.own("c"), node.has("c"), node.has("d")) == ("4,20", "4", "8-11")
 
 
 LEVELS = {"": "root", "package": "socket #0", "numa": "NUMA node #1", "die": "socket #0", "l3cache": "NUMA node #1"}
@@ -148,21 +129,17 @@ def test_burstable_without_limit_gets_a_pool_of_the_level_or_of_the_next_one_abo
     node = PolicyNode(rules(unlimited_burstable=PoolLevel.SYSTEM))
     notes = {f"unlimited-burstable.{N}": level} if level else {}
     assert node.admit(ask("first", 900, Qos.GUARANTEED)) == ""  # makes node 0 and package 1 unlike
-    assert node.admit(ask("c", 100, Qos.BURSTABLE, notes=notes)) == ""
+    node.comes(ask("c", 100, Qos.BURSTABLE, notes=notes))
     expected = {"socket #0": "socket #1", "NUMA node #1": "NUMA node #2"}.get(pool, pool)
     assert node.grant("c").pool == expected
 
 
 def test_containers_of_a_pod_and_of_a_namespace_are_near_one_another() -> None:
-    apart, near = PolicyNode(RULES), PolicyNode(rules(colocate_pods=True))
-    for node in (apart, near):
-        for name in ("a", "b", "c"):
-            assert node.admit(ask(name, 1000, pod="web")) == ""
-    assert len({grant.pool for grant in apart.at.grants.values()}) == 3
-    assert len({grant.pool for grant in near.at.grants.values()}) == 1
+    for colocate, count in ((False, 3), (True, 1)):
+        node = PolicyNode(rules(colocate_pods=colocate)).comes(*(ask(name, 1000, pod="web") for name in "abc"))
+        assert len({grant.pool for grant in node.at.grants.values()}) == count
     spaces = PolicyNode(rules(colocate_namespaces=True))
-    for name, namespace in (("a", "shop"), ("b", "lab"), ("c", "shop")):
-        assert spaces.admit(ask(name, 1000, namespace=namespace)) == ""
+    spaces.comes(ask("a", 1000), ask("b", 1000, namespace="lab"), ask("c", 1000))
     assert spaces.grant("a").pool == spaces.grant("c").pool != spaces.grant("b").pool
 
 
@@ -188,21 +165,19 @@ NEAR = {
 
 @pytest.mark.parametrize(("one", "hints", "pool"), NEAR.values(), ids=NEAR)
 def test_a_container_is_placed_near_what_it_uses(one: Ask, hints: tuple[Hint, ...], pool: str) -> None:
-    node = PolicyNode(RULES, W_OF_8)
-    assert node.admit(replace(one, hints=hints)) == ""
-    assert node.grant("c").pool == pool
+    assert PolicyNode(RULES, W_OF_8).comes(replace(one, hints=hints)).grant("c").pool == pool
 
 
 def test_strict_hints_let_it_run_near_all_that_it_uses_or_not_at_all() -> None:
     node, notes = PolicyNode(RULES, W_OF_8), {f"strict.topologyhints.{N}": "true"}
     one = ask("c", 6000, notes=notes)
-    assert node.admit(replace(one, hints=near(3))) == ""
+    node.comes(replace(one, hints=near(3)))
     assert node.grant("c").pool == "NUMA node #3"
     for hints in (near(0, 3), near(3)):
         why = node.admit(replace(ask("d", 6000, notes=notes), hints=hints))
         assert "strict.topologyhints lets it run only near what it uses" in why
     assert "that this machine does not have" in node.admit(replace(ask("x", 100, notes=notes), hints=near(9)))
-    assert node.admit(replace(ask("y", 100, notes=notes, namespace="kube-system"), hints=near(1))) == ""
+    node.comes(replace(ask("y", 100, notes=notes, namespace="kube-system"), hints=near(1)))
     assert node.grant("y").pool == "NUMA node #1"  # not on the reserved CPUs of node 0
     why = node.admit(replace(ask("e", 100, notes=notes), unhinted=("kubelet's PodResources did not answer",)))
     assert why.endswith("and kubelet's PodResources did not answer")
@@ -210,12 +185,12 @@ def test_strict_hints_let_it_run_near_all_that_it_uses_or_not_at_all() -> None:
 
 def test_cpus_are_picked_near_each_thing_that_kubelet_has_given() -> None:
     node, notes = PolicyNode(RULES, W_OF_8), {f"pick-resources-by-hints.{N}": "true"}
-    assert node.admit(replace(ask("even", 4000, notes=notes), hints=near(1, 3))) == ""
+    node.comes(replace(ask("even", 4000, notes=notes), hints=near(1, 3)))
     assert (node.own("even"), node.grant("even").memory_near) == ("4,12,20,28", of((1, 3)))
     assert cpu_sentence(node.grant("even").reason).startswith(
         "In root, near the 2 thing(s) that kubelet has given it, 2"
     )
-    assert node.admit(replace(ask("odd", 3000, notes=notes), hints=near(0, 2))) == ""
+    node.comes(replace(ask("odd", 3000, notes=notes), hints=near(0, 2)))
     own = parse(node.own("odd"))
     assert (own.bit_count(), [bool(own & W.nodes[i].cpus) for i in (0, 2)]) == (3, [True, True])
     assert node.admit(replace(ask("few", 1000, notes=notes), hints=near(0, 2))) == ""  # more things than CPUs
@@ -223,47 +198,39 @@ def test_cpus_are_picked_near_each_thing_that_kubelet_has_given() -> None:
 
 
 def test_a_container_is_near_those_that_its_pod_names_and_far_from_others() -> None:
-    node = PolicyNode(RULES)
-    for name in ("db", "noise"):
-        assert node.admit(ask(name, 2000)) == ""
-    assert node.admit(replace(ask("web", 1000), kin={"db/db": 5, "gone/gone": 9})) == ""
+    node = PolicyNode(RULES).comes(ask("db", 2000), ask("noise", 2000))
+    node.comes(replace(ask("web", 1000), kin={"db/db": 5, "gone/gone": 9}))
     assert node.grant("web").pool == node.grant("db").pool
     assert cpu_sentence(node.grant("web").reason).endswith(
         "since more of the containers that it is to be near to are there."
     )
-    assert node.admit(replace(ask("shy", 1000), kin={"db/db": -1, "noise/noise": -1, "web/web": -1})) == ""
+    node.comes(replace(ask("shy", 1000), kin={"db/db": -1, "noise/noise": -1, "web/web": -1}))
     assert node.grant("shy").pool not in {node.grant(name).pool for name in ("db", "noise", "web")}
 
 
 def test_memory_is_chosen_where_it_has_room() -> None:
-    node = PolicyNode(RULES, W_OF_8)
-    assert node.admit(replace(ask("large", 100, Qos.BURSTABLE, 200), memory_request=7 << 30)) == ""
-    first = node.grant("large").pool
-    assert node.admit(replace(ask("next", 100, Qos.BURSTABLE, 200), memory_request=2 << 30)) == ""
-    assert node.grant("next").pool != first
+    sizes = (("large", 7 << 30), ("next", 2 << 30))
+    asks = [replace(ask(name, 100, Qos.BURSTABLE, 200), memory_request=size) for name, size in sizes]
+    node = PolicyNode(RULES, W_OF_8).comes(*asks)
+    assert node.grant("next").pool != node.grant("large").pool
 
 
 def test_a_resize_stays_in_its_pool_or_goes_to_one_around_it_and_else_is_refused() -> None:
-    node = PolicyNode(RULES)
-    for name in ("a", "b", "c"):
-        assert node.admit(ask(name, 4000)) == ""
+    node = PolicyNode(RULES).comes(*(ask(name, 4000) for name in "abc"))
     own = parse(node.own("a"))
-    assert node.admit(ask("a", 6000)) == ""
-    assert (node.grant("a").pool, parse(node.own("a")) & own) == ("NUMA node #1", own)
-    assert node.admit(ask("a", 10_000)) == ""
-    assert (node.grant("a").pool, parse(node.own("a")) & own) == ("socket #0", own)
+    for size, pool in ((6000, "NUMA node #1"), (10_000, "socket #0")):
+        node.comes(ask("a", size))
+        assert (node.grant("a").pool, parse(node.own("a")) & own) == (pool, own)
     before = node.at
     assert "no pool has that" in node.admit(ask("a", 40_000))
     assert node.at is before
-    assert node.admit(ask("a", 1000)) == ""
+    node.comes(ask("a", 1000))
     assert parse(node.own("a")) & ~parse(text(own | (before.grants["a/a"].own))) == 0
 
 
 def test_a_pool_within_never_gives_what_it_promised_to_others() -> None:
     """Upstream takes CPUs for a package from a node whose CPUs are promised already."""
-    node = PolicyNode(RULES)
-    for name in "abcd":
-        assert node.admit(ask(name, 6500, Qos.BURSTABLE, 7000)) == ""
+    node = PolicyNode(RULES).comes(*(ask(name, 6500, Qos.BURSTABLE, 7000) for name in "abcd"))
     node.admit(ask("wide", 5000))
     for one in node.at.pools.values():
         promised = sum(node.at.grants[key].part_m for key in one.members)
@@ -346,12 +313,7 @@ def test_the_choice_is_strict_and_every_sum_holds(of: Machine, wants: list[Ask],
         assert all(a < b for a, b in pairwise(keys))
         node.admit(one)
         assert all(m >= 0 for m in tree_choice.free_m(made, node.at))
-        taken = 0
-        for grant in node.at.grants.values():
-            assert not grant.own & taken
-            assert not grant.pinned or set_of(node.at, grant)
-            taken |= grant.own
-        assert not any(pool.cpus & taken for pool in node.at.pools.values())
+        node.alone()
     for key in list(node.at.grants):
         node.at = node.policy.release(node.ground, node.at, key)
     assert node.at == node.begun
@@ -372,7 +334,6 @@ def moved(node: PolicyNode, asks: Sequence[Ask], by: PolicySettings = RULES, *, 
     return sorted(changed(before, after.at))
 
 
-HIDDEN = {f"hide-hyperthreads.{N}": "true"}
 RUNNING = [
     ask("x", 1000, namespace="kube-system"),
     ask("f", 1000, namespace="kube-system"),
@@ -384,11 +345,9 @@ RUNNING = [
 
 def test_who_runs_stays() -> None:
     """By the record all; without one those who have CPUs of their own alone: a larger set may be anything."""
-    node = PolicyNode(RULES)
-    for one in RUNNING:
-        assert node.admit(one) == ""
+    node = PolicyNode(RULES).comes(*RUNNING)
     node.ends("x")
-    assert node.admit(ask("g", 500, namespace="kube-system")) == ""
+    node.comes(ask("g", 500, namespace="kube-system"))
     there = [*RUNNING[1:], ask("g", 500, namespace="kube-system")]
     assert moved(node, there) == []
     assert moved(node, there, rules(colocate_pods=True)) == []
@@ -397,12 +356,9 @@ def test_who_runs_stays() -> None:
 
 
 def test_new_settings_give_nobody_the_cpus_of_one_that_runs() -> None:
-    shared = rules(prefer_shared_cpus=True)
-    node = PolicyNode(shared)
     asks = [ask(f"a{n}", 2000) for n in range(6)]
     asks.append(ask("b", 1500, notes={f"prefer-shared-cpus.{N}": "false"}))
-    for one in asks:
-        assert node.admit(one) == ""
+    node = PolicyNode(rules(prefer_shared_cpus=True)).comes(*asks)
     own = node.own("b")
     moved(node, asks)
     assert node.own("b") == own
@@ -419,29 +375,24 @@ def test_a_container_whose_request_could_not_be_read_keeps_its_cpus_if_nobody_el
 
 
 def test_a_system_container_without_room_in_the_reserved_pool_is_placed_like_others_and_stays() -> None:
-    node = PolicyNode(RULES)
-    assert node.admit(ask("full", 1000, namespace="kube-system")) == ""
     late = ask("late", 2000, Qos.BURSTABLE, namespace="kube-system")
-    assert node.admit(late) == ""
+    node = PolicyNode(RULES).comes(ask("full", 1000, namespace="kube-system"), late)
     assert node.grant("late").pool == "socket #1"
     assert cpu_sentence(node.grant("late").reason).startswith("The reserved CPUs have no room for it. socket #1 was")
     node.ends("full")
-    assert node.admit(late) == ""
+    node.comes(late)
     assert node.grant("late").pool == "socket #1"
 
 
 def test_a_container_that_is_not_pinned_keeps_its_weight() -> None:
-    node = PolicyNode(rules(pin_cpu=False))
-    assert node.admit(ask("c", 1500)) == ""
-    assert (node.grant("c").pinned, node.grant("c").shares) == (False, 0)
+    grant = PolicyNode(rules(pin_cpu=False)).comes(ask("c", 1500)).grant("c")
+    assert (grant.pinned, grant.shares) == (False, 0)
 
 
 def test_a_resize_in_its_pool_is_one_line_of_the_record() -> None:
-    node = PolicyNode(RULES)
-    for name in ("a", "b"):
-        assert node.admit(ask(name, 2000)) == ""
+    node = PolicyNode(RULES).comes(ask("a", 2000), ask("b", 2000))
     before = Recorded(W, RULES, node.at)
-    assert node.admit(ask("a", 3000)) == ""
+    node.comes(ask("a", 3000))
     assert change(before, Recorded(W, RULES, node.at)) is not None
 
 
@@ -461,3 +412,89 @@ def test_annotations_that_are_not_followed_are_said() -> None:
         f"annotation topologyhints.{N}: 'disks' is not allowed; true, false, or some of mounts, devices, "
         "pod-resources, all, none",
     ]
+
+
+AFFINITY, ANTI_AFFINITY = "resource-policy.nri.io/affinity", "resource-policy.nri.io/anti-affinity"
+BY_NAMES = replace(RULES, reserved=Amount(AmountKind.CPUSET, 1))
+
+
+def comes(engine: Told, pod: str, app: str = "", **notes: object) -> str:
+    """Its pool, once it was created with 2 CPUs; `notes` are the YAML of affinity and anti-affinity."""
+    keys = {"near": AFFINITY, "far": ANTI_AFFINITY}
+    annotations = {keys[name]: json.dumps(said) for name, said in notes.items()}
+    home = replace(build.home(pod), annotations=annotations, labels={f"{POD}app": app or None})
+    made = build.one(pod, 2)
+    build.begin(engine, home, made)
+    return engine.state.cpus.pools.grants[f"{pod}/app"].pool
+
+
+def test_containers_go_near_those_of_a_label_and_far_from_others() -> None:
+    engine = build.told(BY_NAMES, of=W)
+    db, other = comes(engine, "db", "db"), comes(engine, "other", "batch")
+    assert db != other
+    anywhere = {"operator": "AlwaysTrue"}
+    is_db = {"key": "pod/labels/app", "operator": "Equals", "values": ["db"]}
+    assert comes(engine, "web", near={"app": [{"scope": anywhere, "match": is_db, "weight": 10}]}) == db
+    of_shop = {"key": "pod/namespace", "operator": "In", "values": ["shop"]}
+    assert comes(engine, "shy", far={"app": [{"scope": of_shop, "match": anywhere}]}) not in (db, other)
+
+
+def test_the_short_form_holds_in_both_directions_and_in_the_pod_only() -> None:
+    engine = build.told(BY_NAMES, of=W)
+    home = replace(build.home("p"), annotations={AFFINITY: json.dumps({"a": ["b"]})})
+    pools = dict[str, str]()
+    for name in "abc":
+        made = replace(build.one("p", 1), name=name, id=ContainerId(name), cgroups_path=f"/kubepods/podp/{name}")
+        build.begin(engine, home, made)
+        pools[name] = engine.state.cpus.pools.grants[f"p/{name}"].pool
+    assert pools["a"] == pools["b"] != pools["c"]
+
+
+MATCH = {"match": {"key": "name", "operator": "In", "values": ["b"]}}
+WRONG = {
+    "no table": ([1], "it is no table by container names"),
+    "no list": ({"c": 1}, "c has no list"),
+    "an unknown key": ({"c": [{**MATCH, "wait": 1}]}, "c[0] must have match, and may have scope and weight"),
+    "a weight beyond": ({"c": [{**MATCH, "weight": 2**63}]}, "c[0].weight is no number from -1000 to 1000"),
+    "an unknown operator": ({"c": [{"match": {"operator": "Is"}}]}, "c[0].match.operator is none of Equals, "),
+    "too few values": ({"c": [{"match": {"key": "name", "operator": "In"}}]}, "c[0].match has 0 values; In takes some"),
+    "an unknown key to match": ({"c": [{"match": {"key": "id", "operator": "Exists"}}]}, "c[0].match.key is none of "),
+    "a label that is not read": (
+        {"c": [{"match": {"key": "pod/labels/tier", "operator": "Exists"}}]},
+        "'pod/labels/tier' is not read; add the label to policy.topology_aware.affinity_labels",
+    ),
+}
+
+
+@pytest.mark.parametrize(("said", "why"), WRONG.values(), ids=WRONG)
+def test_what_cannot_be_read_is_said_and_counts_as_nothing(said: object, why: str) -> None:
+    (fault,) = TOPOLOGY_AWARE.faults(ask("c", 1000, notes={AFFINITY: json.dumps(said)}))
+    assert why in fault
+
+
+def test_an_annotation_that_nests_without_end_takes_nobody_down() -> None:
+    """It is no YAML that is read, so it stays as it is, and is no JSON either."""
+    deep = "[" * 5000
+    domain = "resource-policy.nri.io"
+    words = ("affinity", "anti-affinity"), ("cold-start", "deny.topologyhints", "topologyhints")
+    for key in (*(f"{domain}/{one}" for one in words[0]), *(f"{one}.{domain}" for one in words[1])):
+        one = ask("c", 1000, notes=sandbox("s", "u", "shop", "c", annotations={key: deep}).annotations)
+        assert [*TOPOLOGY_AWARE.faults(one)] or "cold-start" in key
+    engine = build.told(BY_NAMES, of=W)
+    comes(engine, "db")
+    hostile = replace(build.home("x"), annotations={AFFINITY: deep, f"cold-start.{domain}": deep})
+    homes, ones = (build.home("db"), hostile), (build.one("db", 2), build.one("x", 2))
+    engine(ev.Listed(homes, tuple(one.in_phase(Phase.RUNNING) for one in ones), 9))
+    grants = engine.state.cpus.pools.grants
+    assert not grants["db/app"].own & grants["x/app"].own
+
+
+def test_yaml_of_annotations_is_json_in_events_and_what_is_none_stays_as_it_is() -> None:
+    bomb = "a: &a [x]\nb: *a"
+    long = "a: [" + "b, " * 4000 + "]"
+    for said, expected in (("web: [db] # near", '{"web":["db"]}'), (bomb, bomb), (long, long), ("a: [", "a: [")):
+        home = sandbox("s", "u", "shop", "web", annotations={AFFINITY: said, "resource-policy.nri.io/other": "x"})
+        assert home.annotations == {AFFINITY: expected}
+    many = {f"cold-start.resource-policy.nri.io/container.{i}": "duration: 1s" for i in range(1000)}
+    read = sandbox("s", "u", "shop", "web", annotations=many).annotations.values()
+    assert 0 < sum(text.startswith("{") for text in read) < 40

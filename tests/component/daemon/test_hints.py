@@ -22,7 +22,8 @@ from nodeward.neighbours.sockets.grpc_unix import Code, GrpcError, GrpcServer
 from nodeward_sim.doubles.cpus import Plan
 from nodeward_sim.doubles.runtime import SimContainer, SimCpu, SimPod
 from nodeward_sim.doubles.runtime_plugins import RuntimeRefusalError
-from tests.component.daemon.rig import ROOT, Rig, rig
+from tests.component.daemon.rig import Rig, changed, rig
+from tests.component.daemon.test_balloons import cpus
 from tests.unit.formats import checkpoints
 
 NODES = [parse(cpus) for cpus in ("1-3,16-19", "4-7,20-23", "8-11,24-27", "12-15,28-31")]
@@ -76,9 +77,7 @@ async def node(folder: Path, rules: PolicySettings) -> AsyncIterator[tuple[Rig, 
     await server.start(str(root / "pod-resources" / "kubelet.sock"))
     serving = asyncio.ensure_future(server.serve())
 
-    def change(settings: Settings) -> Settings:
-        return replace(settings, policy=rules, keys=replace(settings.keys, kubelet_root=str(root)))
-
+    change = changed(policy=rules, keys=replace(Settings().keys, kubelet_root=str(root)))
     try:
         async with rig(folder, change=change, machine=Plan(), sysfs=SYSFS, links=LINKS) as made:
             yield made, kubelet
@@ -91,18 +90,13 @@ async def begun(daemon: Rig, pod: str, uid: str = "", **notes: str) -> str:
     """The CPUs that the kernel has for a container with a disk and a function, once it runs."""
     uid = uid or f"u-{pod}"
     rows = [checkpoints.entry(f"u-{one}", {"0": [one]}, GPU, "app") for one in ("gpu", "strict", "late")]
-    file = checkpoints.file(rows, {})
-    daemon.kernel.lay({f"/var/lib/kubelet/{checkpoint_file.PLACE}": file.decode()})
+    daemon.kernel.lay({f"/var/lib/kubelet/{checkpoint_file.PLACE}": checkpoints.file(rows, {}).decode()})
     annotations = {f"{word.replace('_', '.')}.{DOMAIN}": value for word, value in notes.items()}
-    sandbox = await daemon.runtime.run_pod(
-        SimPod(uid, pod, "shop", annotations=annotations, cgroup_parent=f"/kubepods/pod{uid}")
-    )
-    asked = SimCpu(2 * 1024, 2 * 100_000, 100_000)
-    container = await daemon.runtime.create_container(
-        sandbox, SimContainer("app", cpu=asked, devices=(VF,), mounts=(DISK, PROC))
-    )
+    home = SimPod(uid, pod, "shop", annotations=annotations, cgroup_parent=f"/kubepods/pod{uid}")
+    app = SimContainer("app", cpu=SimCpu(2 * 1024, 2 * 100_000, 100_000), devices=(VF,), mounts=(DISK, PROC))
+    container = await daemon.runtime.create_container(await daemon.runtime.run_pod(home), app)
     await daemon.runtime.start(container)
-    return daemon.kernel.read(f"{ROOT}{daemon.runtime.cgroup(container)}/cpuset.cpus", 999).decode().strip()
+    return cpus(daemon, daemon.runtime.cgroup(container))
 
 
 def of_node(cpus: str) -> list[int]:
@@ -128,10 +122,9 @@ async def test_a_kubelet_that_does_not_tell_costs_nothing_but_who_must_be_near_i
         kubelet.why, kubelet.hangs, kubelet.at["late"] = "no" if how == "away" else "", how == "late", 3
         new = "new-" if how == "of another pod" else ""  # the checkpoint names the pod that had the name before
         assert of_node(await begun(daemon, "late", uid=f"u-{new}late", topologyhints="pod-resources")) == [1]
+        strict = {"topologyhints": "pod-resources", "strict_topologyhints": "true"}
         with pytest.raises(RuntimeRefusalError, match=r"strict\.topologyhints.*PodResources did not tell in time"):
-            await begun(
-                daemon, "strict", uid=f"u-{new}strict", topologyhints="pod-resources", strict_topologyhints="true"
-            )
+            await begun(daemon, "strict", f"u-{new}strict", **strict)
 
 
 async def test_balloons_are_made_near_devices_and_away_from_those_of_others(tmp_path: Path) -> None:

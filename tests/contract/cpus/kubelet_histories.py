@@ -73,17 +73,14 @@ class History:
     def allocate(self, pod: str, container: str, milli: int, role: str, burstable: bool) -> bool:
         qos = Qos.BURSTABLE if burstable else Qos.GUARANTEED
         key = f"{pod}/{container}"
-        after = STATIC.admit(
-            self.ground, self.at, Ask(key, pod, "default", pod, container, qos, milli, role=ROLES[role])
-        )
-        if not isinstance(after, Denied):
+        ask = Ask(key, pod, "default", pod, container, qos, milli, role=ROLES[role])
+        after, why = STATIC.admit(self.ground, self.at, ask), ""
+        if isinstance(after, Denied):
+            why = after.why
+        else:
             self.at = after
-        self._say(
-            cpuoracle.allocate(pod, container, milli, role, burstable=burstable),
-            key,
-            after.why if isinstance(after, Denied) else "",
-        )
-        return not isinstance(after, Denied)
+        self._say(cpuoracle.allocate(pod, container, milli, role, burstable=burstable), key, why)
+        return not why
 
     def remove(self, pod: str, container: str) -> None:
         self.at = STATIC.release(self.ground, self.at, f"{pod}/{container}")
@@ -121,12 +118,7 @@ def history(number: int) -> History:
     names = list[str]()
     for index in range(ARRIVALS):
         name, pod = f"p{index}", list(containers(chance, len(every)))
-        done = 0
-        for one in pod:
-            if not told.allocate(name, *one):
-                break
-            done += 1
-        if done < len(pod):
+        if not all(told.allocate(name, *one) for one in pod):  # up to the first that is refused
             for container, *_ in pod:
                 told.remove(name, container)
         else:

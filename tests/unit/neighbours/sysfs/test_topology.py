@@ -52,17 +52,18 @@ def test_a_machine_of_two_sockets_with_two_nodes_each() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "sizes"),
+    ("plan", "sizes", "core"),
     [
-        pytest.param(ONE_SOCKET, (1, 1, 1, 1, 4, 4, 4), id="one socket"),
-        pytest.param(EIGHT_NODES, (2, 2, 8, 8, 32, 32, 64), id="eight interleaved nodes"),
-        pytest.param(HYBRID, (1, 1, 1, 1, 6, 12, 16), id="hybrid"),
-        pytest.param(LARGE, (2, 2, 8, 16, 128, 128, 256), id="256 CPUs"),
-        pytest.param(SPARSE, (2, 2, 8, 8, 32, 32, 64), id="sparse to 4095"),
+        pytest.param(ONE_SOCKET, (1, 1, 1, 1, 4, 4, 4), "0", id="one socket"),
+        pytest.param(EIGHT_NODES, (2, 2, 8, 8, 32, 32, 64), "0,32", id="eight interleaved nodes"),
+        pytest.param(HYBRID, (1, 1, 1, 1, 6, 12, 16), "0-1", id="hybrid"),
+        pytest.param(LARGE, (2, 2, 8, 16, 128, 128, 256), "0,128", id="256 CPUs"),
+        pytest.param(SPARSE, (2, 2, 8, 8, 32, 32, 64), "0,2080", id="sparse to 4095"),
     ],
 )
-def test_every_level_divides_the_cpus_that_are_online(plan: Plan, sizes: tuple[int, ...]) -> None:
+def test_every_level_divides_the_cpus_that_are_online(plan: Plan, sizes: tuple[int, ...], core: str) -> None:
     found = machine(plan)
+    assert texts(found.cores)[0] == core
     for level, size in zip(list(Level)[1:], sizes, strict=True):
         groups = found.groups(level)
         assert len(groups) == size, level
@@ -75,12 +76,7 @@ def test_nodes_may_be_interleaved_over_the_sockets() -> None:
     found = machine(EIGHT_NODES)
     assert texts(found.nodes)[3] == "3,11,19,27,35,43,51,59"
     assert texts(found.packages)[1] == ",".join(str(cpu) for cpu in range(1, 64, 2))
-
-
-def test_numbers_of_cpus_may_be_sparse() -> None:
-    found = machine(SPARSE)
-    assert found.online == cpuset.of(range(0, 4096, 65))
-    assert texts(found.cores)[0] == "0,2080"
+    assert machine(SPARSE).online == cpuset.of(range(0, 4096, 65)), "and their numbers sparse"
 
 
 def test_cores_for_economy_are_low_and_share_a_cache() -> None:
@@ -104,12 +100,11 @@ def test_cpus_of_a_lower_base_frequency_are_low() -> None:
 
 def test_cpus_of_another_energy_preference_are_low_where_frequencies_are_alike() -> None:
     plan = Plan(sockets=1, nodes=1, cores=2, threads=1)
-    preferences = {f"{CPU}/cpu{cpu}/cpufreq/energy_performance_preference": "balance_power" for cpu in (0, 1)}
     kernel = SimKernel({}, machine=plan)
-    kernel.lay(preferences)
-    assert (read(kernel).high, read(kernel).low) == (0, 0)
-    kernel.lay({f"{CPU}/cpu1/cpufreq/energy_performance_preference": "performance\n"})
-    assert (read(kernel).high, read(kernel).low) == (0b10, 0b01)
+    for of_cpu_1, high, low in (("balance_power", 0, 0), ("performance\n", 0b10, 0b01)):
+        for cpu, said in enumerate(("balance_power", of_cpu_1)):
+            kernel.lay({f"{CPU}/cpu{cpu}/cpufreq/energy_performance_preference": said})
+        assert (read(kernel).high, read(kernel).low) == (high, low)
 
 
 @pytest.mark.parametrize(
@@ -142,16 +137,17 @@ def test_a_hole_is_an_assumption_and_a_sentence(
     assert bool(found.faults) == bool(said)
 
 
+THREADS, PACKAGE = "cpu0/topology/core_cpus_list", "cpu0/topology/physical_package_id"
+
+
 @pytest.mark.parametrize(
     ("at", "text", "said"),
     [
-        pytest.param(
-            "cpu0/topology/core_cpus_list", "0-4000000000", "neither a CPU nor a range", id="an endless range"
-        ),
-        pytest.param("cpu0/topology/core_cpus_list", "9", "core of its own", id="not its own core"),
-        pytest.param("cpu0/topology/physical_package_id", "minus", "not a number", id="not a number"),
-        pytest.param("cpu0/topology/physical_package_id", "9" * 90, "not a number", id="an endless number"),
-        pytest.param("cpu0/topology/physical_package_id", "-1", "package 0 is assumed", id="no package"),
+        pytest.param(THREADS, "0-4000000000", "neither a CPU nor a range", id="an endless range"),
+        pytest.param(THREADS, "9", "core of its own", id="not its own core"),
+        pytest.param(PACKAGE, "minus", "not a number", id="not a number"),
+        pytest.param(PACKAGE, "9" * 90, "not a number", id="an endless number"),
+        pytest.param(PACKAGE, "-1", "package 0 is assumed", id="no package"),
         pytest.param("node0/distance", "10 20", "count with their average", id="uneven distances"),
         pytest.param("node0/distance", "10", "does not tell 2 distances", id="too few distances"),
         pytest.param("isolated", "x" * 70000, "larger than", id="a file without end"),
@@ -169,13 +165,10 @@ def test_holes_of_many_cpus_are_one_sentence() -> None:
     assert len(machine(LARGE, "core_cpus_list").faults) == 1
 
 
-def test_a_machine_without_sysfs_is_a_fault_and_no_crash() -> None:
+def test_a_machine_without_sysfs_is_a_fault_and_one_without_numa_has_one_node() -> None:
     found = read(SimKernel({}))
     assert found.online == 0
     assert "names no CPU that is online" in found.faults[0]
-
-
-def test_a_kernel_without_numa_has_one_node() -> None:
     found = machine(Plan(nodes=0))
     assert (texts(found.nodes), found.memory, found.faults) == ({0: "0-15"}, (), ())
 

@@ -12,9 +12,11 @@ from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Role
 from nodeward.features.all import apply
 from nodeward.features.keys.device_ids import id_name
 from nodeward.features.keys.id_states import stood
+from nodeward.features.keys.rows import KeyRow
 from nodeward.features.keys.settings import KeyKind, KeysSettings, Publisher
 from nodeward.features.keys.state import Keys, Stood
 from nodeward.features.keys.terms import KeyState
+from nodeward.features.keys.view import key_rows
 from nodeward.features.root import State
 from nodeward.features.settings import EngineSettings
 from tests.unit.features.build import SECOND, sandbox
@@ -58,6 +60,9 @@ class Node:
     root_fails: bool = False
     """A read of the whole node's counter fails."""
     charged: dict[str, int] = field(default_factory=dict)
+    late: dict[str, int] = field(default_factory=dict)
+    """What pods hold besides at the second read of a sample, after that of the root; and `root_late` what others do."""
+    root_late: int = 0
     held: dict[str, tuple[str, ...]] = field(default_factory=dict)
     held_fault: str = ""
     beside: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -90,8 +95,9 @@ class Node:
         self.at_ns += int(seconds * SECOND)
 
     def sample(self) -> Decision:
-        pods = {PodUid(uid): {"tdx": (amount, amount)} for uid, amount in self.charged.items()}
-        roots = {} if self.root_fails else {"tdx": (self.root, self.root)}
+        more = self.charged | {uid: self.charged.get(uid, 0) + amount for uid, amount in self.late.items()}
+        pods = {PodUid(uid): {"tdx": (self.charged.get(uid, 0), amount)} for uid, amount in more.items()}
+        roots = {} if self.root_fails else {"tdx": (self.root, self.root + self.root_late)}
         return self.tell(ev.KeysRead(self.state.seq, self.capacity, roots, pods))
 
     def view(self) -> Decision:
@@ -173,6 +179,12 @@ class Node:
     @property
     def withdrawn(self) -> bool:
         return self.goals[f"offer:{TDX}"].value is Special.ABSENT
+
+    @property
+    def row(self) -> KeyRow:
+        """What people are shown."""
+        (found,) = key_rows(self.state, self.at_ns)
+        return found
 
     def healthy(self) -> int:
         return sum(healthy for _, healthy in self.listed)

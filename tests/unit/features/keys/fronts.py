@@ -9,9 +9,8 @@ a key, and pods that kubelet fails.
 """
 
 import json
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
 from nodeward.core import events as ev
@@ -25,7 +24,8 @@ from nodeward.features.keys.settings import ClaimSettings, KeyKind, KeysSettings
 from nodeward.features.keys.state import Sold
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
-from tests.unit.features.keys.asking import ID, TDX, Node
+from tests.unit.features.keys.asking import TDX, Node
+from tests.unit.features.keys.walk import copied, worlds
 
 DRIVER = "tee.nodeward.io"
 ROW = KeyKind((TDX,), publisher=Publisher.DEVICE_PLUGIN, publish=TDX)
@@ -123,6 +123,7 @@ class World:
     """Pods of claims that have ended and still hold their key."""
     foreign: int = 0
     made: int = 0
+    way: tuple[str, ...] = ()
 
     def key(self) -> tuple[object, ...]:
         keys = self.node.state.keys
@@ -298,7 +299,7 @@ def shared(share: str) -> Move:
     return move
 
 
-def moves(*, foreign: bool, share: str = "") -> Iterator[tuple[str, Move]]:
+def _moves(*, foreign: bool, share: str = "") -> Iterator[tuple[str, Move]]:
     yield from {
         "allocates": allocates,
         "prepares": prepares,
@@ -324,50 +325,24 @@ def reads(world: World, _: Found) -> bool:
     return True
 
 
-def explore(keys: int, share: str, *, foreign: bool = False, to: str = "", most: int = 100_000) -> Found:
+def explore(keys: int, share: str, *, foreign: bool = False, to: str = "") -> Found:
     """Plays every history; what was found. `to`: the share that the operator changes to at some time."""
     first = World(node(share, keys), keys)
     first.seen = first.node.sells()
-    steps = [*moves(foreign=foreign, share=to), ("reads", reads)]
-    found, told = Found(), {first.key(): None}
-    todo = deque[tuple[World, tuple[str, ...]]]([(first, ())])
-    while todo and len(told) < most and len(found.sold_twice) < ENOUGH:
-        world, way = todo.popleft()
-        for name, move in steps:
-            after = deepcopy_of(world)
+    moves, found = [*_moves(foreign=foreign, share=to), ("reads", reads)], Found()
+
+    def steps(world: World) -> Iterator[World]:
+        for name, move in moves:
+            after = replace(world, node=copied(world.node), way=(*world.way, name))
             before = after.promised
-            if not move(after, found):
-                continue
-            after.kernel()
-            if name in ("prepares", "asks") and after.promised > max(before, keys):
-                found.sold_twice.append((*way, name))
-            key = after.key()
-            if key not in told:
-                told[key] = None
-                todo.append((after, (*way, name)))
-    found.states = len(told)
+            if move(after, found):
+                after.kernel()
+                if name in ("prepares", "asks") and after.promised > max(before, keys):
+                    found.sold_twice.append(after.way)
+                yield after
+
+    for _ in worlds(first, steps, World.key):
+        found.states += 1
+        if len(found.sold_twice) >= ENOUGH:
+            break
     return found
-
-
-def deepcopy_of(world: World) -> World:
-    """Of the node only what changes in place."""
-    of = world.node
-    made = replace(
-        of, goals=dict(of.goals), charged=dict(of.charged), held=deepcopy(of.held), commits=[], waited_for=[]
-    )
-    return replace(world, node=made)
-
-
-if __name__ == "__main__":
-    import sys
-    import time
-
-    for size in range(1, int(sys.argv[1]) + 1):
-        for kind in ({"share": "all"}, {"share": "1"}, {"share": "none", "to": "all"}, {"share": "all", "to": "none"}):
-            for other in (False, True):
-                began = time.process_time()
-                result = explore(size, foreign=other, **kind)  # type: ignore[arg-type]
-                said = f"{result.states} states, sold twice {len(result.sold_twice)}, {dict(result.counts)}"
-                print(f"N={size} {kind} foreign={other}: {said}, {time.process_time() - began:.1f} s", ID[0][:3])
-                for one in result.sold_twice[:2]:
-                    print("   ", " > ".join(one))

@@ -5,7 +5,8 @@ A node has two keys or three, and somebody foreign has one. Pod a, and with thre
 kubelet's PreStartContainer, and pod b asks beside them at each moment. A start is under way from its yes until its VM
 has a key, or its container has stopped. In between everything may come in any order: the runtime makes the container,
 or fails; the VM begins and ends; the container stops and kubelet asks again; and the word of a stop comes late, after
-the next container was let start. Pods end, are heard to have ended, and vanish from every view.
+the next container was let start. Pods end, are heard to have ended, and vanish from every view. A VM, or somebody
+foreign, may take a key within the very sample by which b is answered.
 
 What is taken for granted is said in ticks of two seconds: a container is made, and a stop told, LATE ticks after it
 at most. It is closed, so nothing is bounded: worlds in which the same is true and the engine remembers the same are
@@ -73,12 +74,18 @@ def explore(size: int = 2, *, until_unsafe: bool = False, dies: bool = False) ->
 
     def steps(world: World) -> Iterator[World]:
         pods, node = world
+        taken = node.root + sum(truth.under_way for truth in pods)
         asked = copied(node)
         if asked.start(ID[len(pods)]):
             yield pods, asked
         else:
             found.let[tuple(sorted(truth.stage for truth in pods))] += 1
-            found.unsafe += node.root + sum(truth.under_way for truth in pods) + 1 > size
+            found.unsafe += taken + 1 > size
+        begins = [({name: 1}, 0) for name, truth in zip(NAMES, pods, strict=False) if truth.stage == THERE]
+        for late, foreign in [*begins, ({}, 1)] if node.root < size else ():  # while the sample for b is read
+            asked = copied(node)
+            asked.late, asked.root_late = late, foreign
+            found.unsafe += asked.start(ID[len(pods)]) == "" and taken + foreign + 1 > size
         yield from _steps(pods, node)
         said = tuple(sorted(truth._replace(late=TOLD, which=0) for truth in pods))
         if dies and said not in lives:  # nothing else tells what the next life knows

@@ -79,15 +79,6 @@ def test_promised_keys_are_never_granted_twice_and_kata_pods_count_before_they_s
     assert node.state.keys.refused == {"tdx/promised": 1}
 
 
-def test_what_has_become_free_a_moment_ago_is_not_granted_before_it_is_published() -> None:
-    node = Node()
-    node.root = 16
-    node.begin()
-    node.root = 0
-    assert "16 free of 16 and 0 published" in node.allocate(ID[0])
-    assert node.settle().allocate(ID[0]) == ""
-
-
 @pytest.mark.parametrize(
     ("ids", "said"),
     [
@@ -104,14 +95,6 @@ def test_a_question_without_sense_is_refused_without_a_look_at_the_kernel(ids: t
     assert said in refused
     assert len(refused) < 1000
     assert node.waited_for == []
-    assert node.allocate(ID[0]) == ""
-
-
-def test_nothing_is_granted_by_a_sample_from_before_the_question() -> None:
-    node = Node().begin()
-    node.kernel_hangs = True
-    assert "could not be read in time" in node.allocate(ID[0])
-    node.kernel_hangs = False
     assert node.allocate(ID[0]) == ""
 
 

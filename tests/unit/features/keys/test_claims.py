@@ -12,7 +12,6 @@ from nodeward.core.modes import Mode
 from nodeward.core.workload import PodUid
 from nodeward.features.keys import claims as key_claims
 from nodeward.features.keys.settings import KeyKind
-from nodeward.features.keys.view import key_rows
 from nodeward.features.root import SettingsChanged, State
 from tests.told import tell
 from tests.unit.features.build import sandbox
@@ -23,23 +22,24 @@ ALONE = KeyKind((TDX,), publish=TDX)
 """Nothing is offered by a plugin."""
 
 
-def free(one: Claimed) -> int | None:
-    (row,) = key_rows(one.state, one.at_ns)
-    return row.free
+def shown(one: Claimed) -> list[tuple[str, str, str]]:
+    """Each claim with its state and why."""
+    assert one.row.claims is not None
+    return [(each.claim, each.state, each.why) for each in one.row.claims.rows]
 
 
 def test_a_prepared_claim_is_promised_its_key_once_until_it_has_ended() -> None:
     one = node()
-    assert (one.device(), free(one)) == ((4, False), 4)
+    assert (one.device(), one.row.free) == ((4, False), 4)
     assert one.prepare(claim("a")) == ""
     assert one.prepare(claim("a")) == ""
-    assert (one.device(), free(one)) == ((4, False), 3)
+    assert (one.device(), one.row.free) == ((4, False), 3)
     assert one.prepare(claim("b")) == ""
     one.unprepare("a")
     one.unprepare("never-heard-of")
     assert one.device() == (3, False)
     one.settle()
-    assert (one.device(), free(one)) == ((4, False), 3)
+    assert (one.device(), one.row.free) == ((4, False), 3)
 
 
 def test_a_claim_that_no_key_is_free_for_is_told_why_and_is_shown_as_waiting() -> None:
@@ -51,14 +51,10 @@ def test_a_claim_that_no_key_is_free_for_is_told_why_and_is_shown_as_waiting() -
         "promised to them, 1 in foreign use, 0 in reserve); end what holds keys outside of the node's pods (nodeward "
         "keys names it); kubelet tries again by itself"
     )
-    (row,) = key_rows(one.state, one.at_ns)
-    assert row.claims is not None
-    assert [(each.claim, each.state, each.why) for each in row.claims.rows] == [("shop/claim-a", "waiting", refused)]
+    assert shown(one) == [("shop/claim-a", "waiting", refused)]
     one.root = 0
     assert one.prepare(claim("a")) == ""
-    (row,) = key_rows(one.state, one.at_ns)
-    assert row.claims is not None
-    assert [each.state for each in row.claims.rows] == ["prepared"]
+    assert shown(one) == [("shop/claim-a", "prepared", "")]
 
 
 def test_a_claim_that_has_ended_drains_for_as_long_as_its_pod_holds_the_key() -> None:
@@ -68,15 +64,11 @@ def test_a_claim_that_has_ended_drains_for_as_long_as_its_pod_holds_the_key() ->
     one.sample()
     one.unprepare("a")
     assert one.device() == (1, True)
-    (row,) = key_rows(one.state, one.at_ns)
-    assert row.claims is not None
-    assert [each.state for each in row.claims.rows] == ["draining"]
+    assert shown(one) == [("shop/claim-a", "draining", "")]
     assert "1 held by pods" in one.prepare(claim("b"))
     one.charged, one.root = {}, 0
     one.sample()
-    (row,) = key_rows(one.state, one.at_ns)
-    assert row.claims is not None
-    assert [each.state for each in row.claims.rows] == ["waiting"]
+    assert [state for _, state, _ in shown(one)] == ["waiting"]
     assert one.prepare(claim("b")) == ""
 
 
@@ -84,16 +76,16 @@ def test_an_extended_resource_that_the_scheduler_made_a_claim_of_is_counted_once
     one = node(row=ALONE)
     one.tell(launcher("a"))
     one.settle()
-    assert free(one) == 3  # by its spec, before it is prepared
+    assert one.row.free == 3  # by its spec, before it is prepared
     assert one.prepare(claim("a", extended=True)) == ""
-    assert free(one) == 3
+    assert one.row.free == 3
     one.tell(ev.SandboxStarted(sandbox("a")))
-    assert free(one) == 3
+    assert one.row.free == 3
     one = node(share="2")
     one.tell(launcher("a"))
     one.tell(ev.SandboxStarted(sandbox("a")))
     assert one.prepare(claim("a", extended=True)) == ""
-    assert free(one) == 3
+    assert one.row.free == 3
 
 
 def of(*allocated: Allocated, **more: Any) -> Claim:
@@ -119,7 +111,7 @@ def test_a_claim_that_cannot_be_is_refused_for_good_and_nothing_is_counted(bad: 
     refused = one.prepare(bad)
     assert why in refused
     assert refused.endswith("delete the pod, and its claim where that stays; the next one is allocated anew")
-    assert (free(one), one.state.keys.waiting) == (4, {})
+    assert (one.row.free, one.state.keys.waiting) == (4, {})
     assert one.state.keys.refused == {"tdx/claim" if bad.allocated[0].device == "tdx" else "none/claim": 1}
 
 
@@ -129,7 +121,7 @@ def test_a_claim_that_was_prepared_with_something_else_is_refused() -> None:
     both = of(*claim("a").allocated, *claim("a").allocated)
     assert "it was prepared with 1 of tdx, and now has 2 of tdx" in one.prepare(both)
     assert one.prepare(replace(both, uid=claim("b").uid)) == ""
-    assert free(one) == 1
+    assert one.row.free == 1
 
 
 def test_a_device_is_withheld_while_kubelet_has_not_our_driver() -> None:
@@ -159,7 +151,7 @@ def test_nothing_is_published_or_promised_before_it_is_known_what_was_prepared()
     one.tell(ev.ClaimsRecalled(DRIVER, adopted=(claim("old"), of(Allocated("key", "gpu")))))
     one.tell(ev.DriverTold(DRIVER, True))
     one.settle()
-    assert (one.device(), free(one)) == ((16, False), 15)
+    assert (one.device(), one.row.free) == ((16, False), 15)
 
 
 @pytest.mark.parametrize(
@@ -197,13 +189,12 @@ def test_in_another_mode_nothing_is_published_and_claims_that_are_prepared_stay_
     one.tell(SettingsChanged(settings(mode=mode)))
     one.settle()
     assert str(one.goals[f"keys-slice:{DRIVER}"].value) == "Special.ABSENT"
-    assert (free(one), one.healthy()) == (3, 0)
+    assert (one.row.free, one.healthy()) == (3, 0)
     one.tell(ev.SliceTold(DRIVER))
     one.after(30)
     one.settle()
-    assert (free(one), one.healthy()) == (3, 3)
-    (row,) = key_rows(one.state, one.at_ns)
-    told = row.claims
+    assert (one.row.free, one.healthy()) == (3, 3)
+    told = one.row.claims
     assert (told.registered, told.published) == (None, 4) if told is not None else mode is Mode.OFF
 
 
@@ -231,7 +222,7 @@ HISTORIES: Mapping[str, dict[str, Any]] = {
 
 SMALL = [(keys, history) for keys in (1, 2) for history in HISTORIES]
 LARGE = [(keys, history) for keys in (3, 4) for history in ("one by claim", "one by claim, foreign")]
-"""All of three keys take half an hour: `python -m tests.unit.features.keys.fronts 3`."""
+"""All of three keys take half an hour."""
 
 
 @pytest.mark.parametrize(

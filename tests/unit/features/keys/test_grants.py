@@ -14,9 +14,7 @@ import pytest
 
 from nodeward.core.events import Event, GrantsRecalled
 from nodeward.core.modes import Mode
-from nodeward.features.keys.effects.grants import (
-    BOOT as BOOT_FILE,
-)
+from nodeward.features.keys.effects.grants import BOOT as BOOT_FILE
 from nodeward.features.keys.effects.grants import (
     Granted,
     Grants,
@@ -40,6 +38,7 @@ from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.lanes import InlineLane
 from tests.rigs.daemon import AtOnce, folders
+from tests.rigs.turned import TurnedClock
 
 RUN, STATE = "/run/nodeward", "/var/lib/nodeward"
 TDX, ESIDS = "devices.kubevirt.io/tdx", "devices.kubevirt.io/sev-esids"
@@ -57,19 +56,6 @@ def fresh() -> SimKernel:
     return folders(RUN, STATE)
 
 
-class OneTurn:
-    """A clock under which whoever keeps something has one turn."""
-
-    def now_ns(self) -> int:
-        return 0
-
-    def wall_ns(self) -> int:
-        return 0
-
-    async def sleep(self, seconds: float) -> None:
-        raise asyncio.CancelledError
-
-
 def life(files: HostFiles, now: Callable[[], Granted] = dict, state: HostFiles | None = None) -> Grants:
     """A daemon's start. `state` is where its state folder is, one of its own unless that matters."""
     notes = state or fresh()
@@ -79,31 +65,23 @@ def life(files: HostFiles, now: Callable[[], Granted] = dict, state: HostFiles |
     return found
 
 
-def kept(of: Grants) -> list[Event]:
-    """What is told in one turn of `keep`."""
-    told: list[Event] = []
-
-    def tell(event: Event) -> int:
-        told.append(event)
+class Ears(list[Event]):
+    def __call__(self, event: Event) -> int:
+        self.append(event)
         return 0
 
-    async def turn() -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            await of.keep(tell, OneTurn())
 
-    asyncio.run(turn())
-    return told
+def kept(of: Grants) -> list[Event]:
+    """What is told in one turn of `keep`."""
+    ears = Ears()
+    with contextlib.suppress(asyncio.CancelledError):
+        asyncio.run(of.keep(ears, TurnedClock(InlineLane(), turns=1)))
+    return ears
 
 
 def at_start(of: Grants) -> GrantsRecalled:
-    told: list[Event] = []
-
-    def tell(event: Event) -> int:
-        told.append(event)
-        return 0
-
-    of.recall(tell)
-    (only,) = told
+    of.recall(ears := Ears())
+    (only,) = ears
     assert isinstance(only, GrantsRecalled)
     return only
 

@@ -10,15 +10,8 @@ from nodeward.features.keys.device_ids import SETTLE_NS
 from nodeward.features.keys.effects.grants import on_record
 from nodeward.features.keys.kubelet_view import lost
 from nodeward.features.keys.loss import PODS_NS
-from nodeward.features.keys.view import key_rows
 from tests.unit.features.build import SECOND, sandbox
 from tests.unit.features.keys.asking import ID, TDX, Node, kata, launcher
-
-
-def findings(node: Node) -> tuple[str, ...]:
-    (row,) = key_rows(node.state, node.at_ns)
-    return row.findings
-
 
 # ---- a journal that was removed since the boot: what kubelet names is granted, and nothing moves until that is known
 
@@ -58,17 +51,17 @@ def test_nothing_is_given_out_until_a_view_can_name_all_that_was_granted() -> No
 
 def test_while_it_lasts_people_are_told_why_and_then_of_which_ids_kubelet_alone_told() -> None:
     node = without_journal()
-    assert findings(node) == (f"{FROZEN}; no id is released and no more are offered.",)
-    (row,) = key_rows(node.state, node.at_ns)
+    row = node.row
+    assert row.findings == (f"{FROZEN}; no id is released and no more are offered.",)
     assert row.offer is not None
     assert (row.offer.withheld, row.offer.journal_lost) == ("journal", f"{FROZEN}.")
     lives(node, 10)
-    (said,) = findings(node)
+    (said,) = node.row.findings
     assert said.startswith("the journal of grants was removed since the boot: 1 id(s) are taken for granted")
     node.held.clear()
     node.tell(launcher("a", terminal=True))
     lives(node, 10)
-    assert findings(node) == (), "the pod is gone, and with it all that the loss could mean"
+    assert node.row.findings == (), "the pod is gone, and with it all that the loss could mean"
 
 
 def test_what_kubelet_names_is_on_record_again_as_granted_in_this_boot() -> None:
@@ -112,10 +105,10 @@ def test_where_its_form_is_unknown_a_sample_from_after_kubelets_time_ends_it() -
     for _ in range(SETTLE_NS // SECOND):
         node.after(1)
         node.sample()
-    assert FROZEN in findings(node)[-1]
+    assert FROZEN in node.row.findings[-1]
     node.after(1)
     node.sample()
-    assert FROZEN not in findings(node)[-1]
+    assert FROZEN not in node.row.findings[-1]
 
 
 def test_a_refused_journal_that_is_removed_while_the_daemon_runs_is_a_loss() -> None:
@@ -137,7 +130,7 @@ def test_what_kubelet_names_after_a_boot_is_no_loss() -> None:
     node.held["a"] = (ID[0],)
     node.begin()
     assert on_record(node.state) == {TDX: {}}
-    assert findings(node) == ()
+    assert node.row.findings == ()
     assert node.healthy() == 2
 
 
@@ -280,15 +273,14 @@ def test_a_kubelet_that_began_anew_without_it_is_known_by_the_other_views(api: b
     found.views(20)
     found.tell(TWICE)
     found.views(20)
-    assert "kubelet no longer tells of its pods" in findings(found)[0], "each that begins anew has its time"
+    assert "kubelet no longer tells of its pods" in found.row.findings[0], "each that begins anew has its time"
     found.tell(TWICE)
     found.views(14)
-    (said,) = findings(found)
+    (said,) = found.row.findings
     assert "has begun anew without its Pods API (no socket" in said
     assert ("by the API server until" in said) == api
     assert released(found)
-    (row,) = key_rows(found.state, found.at_ns)
-    assert row.entitled == 1, "the promise of the pod that runs stands, and no other"
+    assert found.row.entitled == 1, "the promise of the pod that runs stands, and no other"
 
 
 @pytest.mark.parametrize(
@@ -305,7 +297,7 @@ def test_else_what_it_told_stands_and_nothing_is_released(lost: ev.Event, told: 
     found.tell(told)
     found.views(60)
     assert not released(found)
-    assert "kubelet no longer tells of its pods" in findings(found)[-1]
+    assert "kubelet no longer tells of its pods" in found.row.findings[-1]
 
 
 def test_where_nobody_else_tells_of_pods_all_that_it_told_of_stand() -> None:
@@ -317,5 +309,4 @@ def test_where_nobody_else_tells_of_pods_all_that_it_told_of_stand() -> None:
     found.tell(AGAIN)
     found.views(34)
     found.sample()
-    (row,) = key_rows(found.state, found.at_ns)
-    assert ("has begun anew without its Pods API" in findings(found)[0], row.entitled) == (True, 1)
+    assert ("has begun anew without its Pods API" in found.row.findings[0], found.row.entitled) == (True, 1)

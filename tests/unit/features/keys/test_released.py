@@ -1,6 +1,5 @@
 """When ids are free again, and what keeps them from it: lost views, a torn checkpoint, a restart, a long sleep."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -9,8 +8,6 @@ from nodeward.core import events as ev
 from nodeward.core.devices import PluginStanding
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.features.keys.device_ids import SETTLE_NS
-from nodeward.features.keys.rows import KeyRow
-from nodeward.features.keys.view import key_rows
 from tests.unit.features.build import sandbox
 from tests.unit.features.keys.asking import ID, KATA, TDX, Node, kata, launcher
 
@@ -75,7 +72,7 @@ def test_the_id_of_a_pod_that_kubelet_has_forgotten_is_withheld_and_counted_once
     node.held = {}
     node.views(4)
     node.sample()
-    (row,) = key_rows(node.state, node.at_ns)
+    row = node.row
     assert (node.listed, row.ids[0].state) == ([(ID[0], False)], "draining")
     assert "(pods 1," in row.sentence
     node.charged, node.root = {}, 0
@@ -169,8 +166,7 @@ def test_neither_the_errors_nor_the_answers_of_pod_resources_release_anything_wh
             node.sample()
     assert list(node.state.keys.offers["tdx"].grants) == [ID[0], ID[1]]
     assert node.listed == before, "what was published stays"
-    (row,) = key_rows(node.state, node.at_ns)
-    assert any("cannot be read (torn)" in finding for finding in row.findings)
+    assert any("cannot be read (torn)" in finding for finding in node.row.findings)
     node.held_fault = ""
     node.views(8)
     node.settle()
@@ -199,8 +195,7 @@ def test_nothing_is_released_and_nothing_grows_while_a_view_is_lost(lost: ev.Eve
     node.settle()
     assert ID[0] in node.state.keys.offers["tdx"].grants
     assert node.healthy() == 6, "what was published stays"
-    (row,) = key_rows(node.state, node.at_ns)
-    assert len(row.findings) == 1
+    assert len(node.row.findings) == 1
     node.tell(back)
     node.views(2)
     assert ID[0] in node.state.keys.offers["tdx"].grants, "two views are needed that nothing is amiss with"
@@ -229,13 +224,12 @@ def test_what_kubelets_pod_resources_say_beside_a_torn_checkpoint_only_adds() ->
     node.tell(ev.KeysHeld(node.state.seq, pods, {TDX: (ID[0], ID[1], ID[2])}))
     beside = {PodUid("b"): {TDX: (ID[1],)}, PodUid("c"): {TDX: (ID[3],)}}
     node.tell(ev.KeysHeld(node.state.seq, beside, fault="torn"))
-    (row,) = key_rows(node.state, node.at_ns)
+    row = node.row
     assert {one.uid: one.ids for one in row.holders} == {"a": (ID[0],), "b": (ID[1],), "c": (ID[2], ID[3])}
     assert row.registered == {TDX: (ID[0], ID[1], ID[2])}
     assert any("torn" in finding for finding in row.findings)
     node.tell(ev.KeysHeld(node.state.seq, pods, {TDX: (ID[0],)}))
-    (row,) = key_rows(node.state, node.at_ns)
-    assert {one.uid: one.ids for one in row.holders} == {"a": (ID[0],), "b": (), "c": (ID[2],)}
+    assert {one.uid: one.ids for one in node.row.holders} == {"a": (ID[0],), "b": (), "c": (ID[2],)}
 
 
 def test_the_owner_of_ids_that_start_is_found_by_kubelets_pod_resources() -> None:
@@ -283,11 +277,9 @@ def test_a_pod_that_only_kubelet_names_has_not_ended_because_the_machine_slept()
     node.after(3600)
     node.view()
     node.sample()
-    (row,) = key_rows(node.state, node.at_ns)
-    assert row.free == 0, "it is a pod's that has just been admitted"
+    assert node.row.free == 0, "it is a pod's that has just been admitted"
     node.views(6)
-    (row,) = key_rows(node.state, node.at_ns)
-    assert row.free == 1
+    assert node.row.free == 1
 
 
 def test_a_view_that_says_the_same_again_keeps_the_time_of_the_first() -> None:
@@ -308,18 +300,15 @@ def test_a_rivals_id_is_listed_until_its_pod_has_ended_and_is_offered_to_nobody_
         node.tell(launcher(uid))
     node.begin()
 
-    def listed() -> list[tuple[str, bool]]:
-        return [(name, healthy) for name, healthy in json.loads(str(node.goals[f"offer:{TDX}"].value))]
-
-    assert listed() == [("tdx1", True), *((name, number < 15) for number, name in enumerate(ID))]
+    assert node.listed == [("tdx1", True), *((name, number < 15) for number, name in enumerate(ID))]
     node.tell(launcher("a", terminal=True))
     node.views(8)
     node.settle()
-    assert listed() == [(name, True) for name in ID]
+    assert node.listed == [(name, True) for name in ID]
     del node.held["a"]
     node.views(8)
     assert "tdx1" not in node.state.keys.offers["tdx"].grants
-    assert listed() == [(name, True) for name in ID]
+    assert node.listed == [(name, True) for name in ID]
 
 
 # ---- pods that are not what they say: static pods with a living pod's UID, overheads that lie ------------------------
@@ -331,18 +320,13 @@ MIRROR = replace(STATIC, uid=PodUid("mirror"), config_hash="a")
 """As the API server has it."""
 
 
-def row(node: Node) -> KeyRow:
-    (found,) = key_rows(node.state, node.at_ns)
-    return found
-
-
 def node() -> Node:
     """Four keys, and a VM's pod that was promised one and has not taken it."""
     found = Node(capacity={"tdx": 4}).begin()
     assert found.admit("a", ID[0]) == ""
     found.views(8)
     found.settle()
-    assert row(found).free == 3
+    assert found.row.free == 3
     return found
 
 
@@ -357,11 +341,11 @@ def test_what_it_is_given_counts_beside_what_the_living_pod_was_promised(first: 
     found.tell(ev.SandboxStarted(replace(sandbox("a"), namespace="kube-system", name="static")))
     found.views(8)
     found.settle()
-    assert row(found).free == 2
+    assert found.row.free == 2
     assert [found.start(ID[0]), found.start(ID[1])] == ["", ""]
     found.charged, found.root = {"a": 2}, 2
     found.settle()
-    assert row(found).free == 2
+    assert found.row.free == 2
     assert [found.allocate(ID[2]), found.allocate(ID[3]) == ""] == ["", True]
     assert found.allocate(ID[1]), "there are no more"
 
@@ -383,8 +367,8 @@ def test_its_end_is_not_the_end_of_the_living_pod(ended: list[ev.Event]) -> None
         found.tell(event)
     found.views(20)
     found.settle()
-    assert row(found).free == 3
-    assert row(found).entitled == 1
+    assert found.row.free == 3
+    assert found.row.entitled == 1
 
 
 def test_the_end_of_the_living_pod_is_not_its_end() -> None:
@@ -393,11 +377,11 @@ def test_the_end_of_the_living_pod_is_not_its_end() -> None:
     found.tell(launcher("a", terminal=True))
     found.views(20)
     found.settle()
-    assert (row(found).free, row(found).entitled) == (3, 1)
+    assert (found.row.free, found.row.entitled) == (3, 1)
     found.tell(ev.PodsOfKubelet(0, (replace(STATIC, terminal=True),)))
     found.views(20)
     found.settle()
-    assert (row(found).free, row(found).entitled) == (4, 0), "both have ended"
+    assert (found.row.free, found.row.entitled) == (4, 0), "both have ended"
 
 
 def test_what_it_asks_by_another_name_counts_beside_the_living_pod() -> None:
@@ -405,7 +389,7 @@ def test_what_it_asks_by_another_name_counts_beside_the_living_pod() -> None:
     overhead = replace(MIRROR, containers=(ContainerSpec("other"),), overhead={KATA: 1})
     found.tell(ev.PodSeen(overhead))
     found.settle()
-    assert row(found).free == 2
+    assert found.row.free == 2
 
 
 # ---- overheads that lie ----------------------------------------------------------------------------------------------
@@ -429,7 +413,7 @@ def test_a_pod_counts_by_the_larger_of_what_it_says_and_takes(says: int, takes: 
     node.tell(ev.SandboxStarted(sandbox("liar")))
     node.charged, node.root = ({"liar": takes} if takes else {}), takes
     node.settle()
-    assert (row(node).free, node.healthy()) == (free, free)
+    assert (node.row.free, node.healthy()) == (free, free)
     assert (node.allocate(ID[0]) == "") is (free > 0)
 
 
@@ -441,7 +425,7 @@ def test_one_that_says_more_than_there_is_stops_new_grants_alone_and_only_until_
     node.view()
     node.settle()
     assert [name for name, healthy in node.listed if healthy] == [ID[0]]
-    assert str(10**18 + 1) in row(node).sentence
+    assert str(10**18 + 1) in node.row.sentence
     node.tell(asks(10**18, terminal=True))
     node.settle()
-    assert row(node).free == 15
+    assert node.row.free == 15

@@ -213,6 +213,7 @@ class Case:
 
 HUGE = f"tdx {2**64 - 1}\n"
 CASES = {
+    "sound": Case("", says(""), TRUE_FREE),
     "node: empty": Case(NODE, says(""), None),
     "node: cut short": Case(NODE, says("td"), None),
     "node: cut short in the number": Case(NODE, says("tdx 1"), None),
@@ -268,10 +269,6 @@ def node(files: Callable[[SimKernel], FaultyFiles], kind: KeyKind, kernel: SimKe
 def test_no_more_is_free_than_there_is(case: Case) -> None:
     row = node(lambda kernel: Odd(kernel, case.path, case.said), KeyKind((TDX,)))
     assert row.free == case.free
-
-
-def test_what_is_free_where_the_files_are_sound() -> None:
-    assert node(FaultyFiles, KeyKind((TDX,))).free == TRUE_FREE
 
 
 def test_a_root_without_a_counter_is_told_from_a_kernel_without_keys() -> None:

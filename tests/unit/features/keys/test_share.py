@@ -168,25 +168,23 @@ HERE = ev.NfdSeen(served=True, worker=True, discovered={"tdx": 9})
 
 
 @pytest.mark.parametrize(
-    ("source", "fixed", "capacity"),
+    ("source", "fixed", "shown", "capacity"),
     [
-        pytest.param(CapacitySource.MISC, 0, 16, id="the-kernel"),
-        pytest.param(CapacitySource.MISC, 7, 7, id="a-number-wins-over-the-kernel"),
-        pytest.param(CapacitySource.FIXED, 5, 5, id="fixed"),
-        pytest.param(CapacitySource.NFD, 5, 9, id="nfd"),
-        pytest.param(CapacitySource.MISC, 20, 16, id="no-more-than-the-kernel-has"),
-        pytest.param(CapacitySource.FIXED, 20, 16, id="fixed-and-no-more-than-the-kernel-has"),
+        pytest.param(CapacitySource.MISC, 0, {"tdx": 16}, 16, id="the-kernel"),
+        pytest.param(CapacitySource.MISC, 7, {"tdx": 16}, 7, id="a-number-wins-over-the-kernel"),
+        pytest.param(CapacitySource.FIXED, 5, {"tdx": 16}, 5, id="fixed"),
+        pytest.param(CapacitySource.NFD, 5, {"tdx": 16}, 9, id="nfd"),
+        pytest.param(CapacitySource.NFD, 0, {"sev_es": 4}, 9, id="nfd-where-the-kernel-does-not-show-it"),
+        pytest.param(CapacitySource.MISC, 20, {"tdx": 16}, 16, id="no-more-than-the-kernel-has"),
+        pytest.param(CapacitySource.FIXED, 20, {"tdx": 16}, 16, id="fixed-and-no-more-than-the-kernel-has"),
+        pytest.param(CapacitySource.NFD, 0, {"tdx": 4}, 4, id="nfd-and-no-more-than-the-kernel-has"),
     ],
 )
-def test_capacity_is_of_the_source_that_was_chosen(source: CapacitySource, fixed: int, capacity: int) -> None:
+def test_capacity_is_of_the_source_that_was_chosen(
+    source: CapacitySource, fixed: int, shown: dict[str, int], capacity: int
+) -> None:
     key = KeyKind((OURS,), capacity_from=source, capacity=fixed)
-    assert capacity_of(told(key, ev.KeysRead(0, {"tdx": 16}), HERE), "tdx") == capacity
-
-
-def test_no_more_is_there_than_the_kernel_has_whatever_nfd_says() -> None:
-    key = KeyKind((OURS,), capacity_from=CapacitySource.NFD)
-    assert capacity_of(told(key, ev.KeysRead(0, {"tdx": 4}), HERE), "tdx") == 4
-    assert capacity_of(told(key, ev.KeysRead(0, {"sev_es": 4}), HERE), "tdx") == 9, "the kernel does not show it"
+    assert capacity_of(told(key, ev.KeysRead(0, shown), HERE), "tdx") == capacity
 
 
 def test_before_anybody_has_told_there_are_no_keys() -> None:

@@ -18,7 +18,6 @@ from nodeward.features.keys.delays import BOUNDS_MS, row
 from nodeward.features.keys.device_ids import MOST_IDS
 from nodeward.features.keys.settings import Share
 from nodeward.features.keys.state import Delays
-from nodeward.features.keys.view import key_rows
 from nodeward.features.root import SettingsChanged
 from tests.unit.features.build import SECOND
 from tests.unit.features.keys.asking import ID, ROW, TDX, Node, launcher, offering, with_row
@@ -79,7 +78,7 @@ def test_a_resource_that_counts_bytes_is_offered_by_so_many_ids_and_no_more() ->
     node = Node(capacity={"tdx": 100_000}).begin()
     assert (len(node.listed), node.healthy()) == (MOST_IDS, MOST_IDS)
     assert node.admit("a", ID[0]) == ""
-    (row,) = key_rows(node.state, node.at_ns)
+    row = node.row
     assert row.free == 99_999
     assert row.findings == (
         "100000 are more than the 4096 ids of one kind that are offered at most; the others are not.",
@@ -91,7 +90,7 @@ def test_a_kernel_that_cannot_be_read_has_nothing_to_give_and_the_list_stays() -
     assert node.admit("a", ID[0]) == ""
     node.tell(ev.KeysRead(node.state.seq))
     assert [healthy for _, healthy in node.listed] == [True] + [False] * 15
-    (row,) = key_rows(node.state, node.at_ns)
+    row = node.row
     assert row.offer is not None
     assert (row.offer.withheld, row.capacity, len(row.ids)) == ("uncounted", 0, 16), "an alert goes by that"
     assert "cannot be read" in row.sentence
@@ -99,7 +98,7 @@ def test_a_kernel_that_cannot_be_read_has_nothing_to_give_and_the_list_stays() -
     assert "is not told: misc.capacity" in node.start(ID[0])
     node.capacity = {"tdx": 0}
     node.sample()
-    (row,) = key_rows(node.state, node.at_ns)
+    row = node.row
     assert row.offer is not None
     assert (row.offer.withheld, row.capacity) == ("gone", 0), "the module was taken out: there are none"
     assert "the kernel has no such keys any more" in row.sentence
@@ -117,7 +116,7 @@ def test_while_a_read_of_the_nodes_counter_fails_nothing_is_given_and_granted_id
     for refused in (node.allocate(ID[1]), node.start(ID[0])):
         assert "how many keys are in use is not told: the root's misc.current did not show them" in refused
     assert [healthy for _, healthy in node.listed] == [True] + [False] * 15
-    (row,) = key_rows(node.state, node.at_ns)
+    row = node.row
     assert (row.free, row.capacity, row.refusals) == (None, 16, {"uncounted": 2})
     assert "did not show them at both reads" in row.sentence
     assert row.offer is not None
@@ -163,15 +162,14 @@ def test_each_id_is_shown_with_its_state_and_how_long_it_has_stood_so() -> None:
     node.views(6)
     node.after(1)
     node.view()
-    (row,) = key_rows(node.state, node.at_ns)
-    assert [(one.id, one.state, one.for_ms, one.pods) for one in row.ids] == [
+    assert [(one.id, one.state, one.for_ms, one.pods) for one in node.row.ids] == [
         (ID[0], "charged", 7000, ("shop/pod-a",)),
         (ID[1], "granted", 7000, ("shop/pod-b",)),
         (ID[2], "free", 11000, ()),
         (ID[3], "withheld", 7000, ()),
     ]
     assert node.allocate(ID[3], ID[2])
-    (row,) = key_rows(node.state, node.at_ns)
+    row = node.row
     assert (row.published, row.plugin, row.refusals) == (1, "serving", {"foreign": 1})
     said = list(lines(row))
     assert f"  {ID[0]}: charged for 7 s, shop/pod-a" in said
@@ -181,8 +179,7 @@ def test_each_id_is_shown_with_its_state_and_how_long_it_has_stood_so() -> None:
     node.tell(launcher("b", terminal=True))
     node.view()
     node.sample()
-    (row,) = key_rows(node.state, node.at_ns)
-    assert [one.state for one in row.ids] == ["charged", "draining", "free", "withheld"]
+    assert [one.state for one in node.row.ids] == ["charged", "draining", "free", "withheld"]
 
 
 # ---- the wall clock is for display -----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import TypeVar
 from tests.unit.features.keys.asking import Node
 
 W = TypeVar("W")
+N = TypeVar("N", bound=Node)
 
 
 def worlds(first: W, steps: Callable[[W], Iterable[W]], key: Callable[[W], object]) -> Iterator[W]:
@@ -22,7 +23,7 @@ def worlds(first: W, steps: Callable[[W], Iterable[W]], key: Callable[[W], objec
                 todo.append(after)
 
 
-def copied(node: Node) -> Node:
+def copied(node: N) -> N:
     other = copy(node)
     other.charged, other.held, other.goals = dict(node.charged), dict(node.held), dict(node.goals)
     other.commits, other.waited_for = [], []

@@ -7,6 +7,7 @@ nothing is enforced.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -66,6 +67,21 @@ class Daemon:
         with (self.folder / "node.log").open("a") as log:
             self.process = subprocess.Popen([*program, "node", "--config", str(self.config)], stderr=log)
         return self.process
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Its exit code."""
+        assert self.process is not None
+        self.process.send_signal(how)
+        return self.process.wait(timeout=WITHIN_S)
+
+    def has_keys(self, capacity: int, used: int) -> None:
+        """Puts into the cgroup root how many there are and how many are in use."""
+        root = self.folder / "cgroup"
+        (root / "misc.next").write_text(f"tdx {capacity}\n")
+        (root / "misc.next").rename(root / "misc.capacity")
+        current = root / "misc.current"
+        with current.open("rb+" if current.exists() else "wb") as file:
+            file.write(f"tdx {used}\n".encode())
 
     def log(self) -> str:
         return (self.folder / "node.log").read_text()

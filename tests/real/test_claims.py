@@ -48,12 +48,7 @@ class Cluster:
         return self.node.api
 
     def uses(self, capacity: int, used: int) -> None:
-        root = self.node.nodeward.folder / "cgroup"
-        (root / "misc.next").write_text(f"tdx {capacity}\n")
-        (root / "misc.next").rename(root / "misc.capacity")
-        current = root / "misc.current"
-        with current.open("rb+" if current.exists() else "wb") as file:
-            file.write(f"tdx {used}\n".encode())
+        self.node.nodeward.has_keys(capacity, used)
 
     def settings(self, dra: str = "mode: enforce", row: str = f"devices: [{DEVICE}]") -> None:
         keys = self.node.keys
@@ -67,10 +62,7 @@ class Cluster:
         self.has(lambda: "registered" in self.told(), "kubelet has the driver")
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> None:
-        process = self.node.nodeward.process
-        assert process is not None
-        process.send_signal(how)
-        process.wait(timeout=WITHIN_S)
+        self.node.nodeward.end(how)
 
     def told(self) -> str:
         return self.node.nodeward.command("keys").stdout
@@ -187,20 +179,6 @@ def test_a_pod_with_a_claim_of_a_key_runs_and_one_too_many_waits_until_a_key_is_
     here.delete("vm-a", "vm-b")
     here.shows(KEYS)
     assert not list(here.cdi.glob(f"{DRIVER}-*.json"))
-
-
-@pytest.mark.nightly
-def test_a_key_that_drains_is_waited_for_within_prepare(here: Cluster) -> None:
-    here.create("first")
-    here.runs("first")
-    here.uses(KEYS, KEYS)
-    here.create("second")
-    here.has(lambda: "waits" in here.told(), "the second waits for a key")
-    tell(next(line for line in here.told().splitlines() if "waits" in line))
-    here.uses(KEYS, 0)
-    here.runs("second")
-    here.delete("first", "second")
-    here.shows(KEYS)
 
 
 @pytest.mark.nightly

@@ -2,24 +2,22 @@
 device plugin and of a DRA driver, and a name that is reused."""
 
 import json
+import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 import pytest
-from google.protobuf import json_format, message_factory
-from google.protobuf.message import Message
 
+from nodeward.contracts import dra_pb2
 from tests.patience import scaled
 from tests.peers.containerd import children
-from tests.peers.cri import schema
 from tests.peers.daemon import NODEWARD, until
 from tests.peers.deviceplugin import running_plugin
+from tests.peers.dradriver import DraDriver
 from tests.peers.find import require
 from tests.peers.keynode import PODS
 from tests.peers.kubeclient import MERGE, KubeClient
@@ -30,109 +28,41 @@ from tests.told import tell
 DRIVER, POOL = "dra.nodeward.test", "node-1"
 RESOURCES = "/apis/resource.k8s.io/v1"
 CLAIMS = f"{RESOURCES}/namespaces/default/resourceclaims"
-DRA, REGISTRATION = "k8s.io.kubelet.pkg.apis.dra.v1", "pluginregistration"
+VF, KEY, GPU = "nodeward.test/vf", "nodeward.test/key", "nodeward.test/gpu"
+WITHIN_S = scaled(60.0)
 
 
-def _kind(file: str, name: str) -> type[Message]:
-    pool = schema(require("kubernetes") / "proto" / file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+class CdiDriver(DraDriver):
+    """It has a claim's containers given the CDI device of its one device's name."""
 
+    def __init__(self, root: Path) -> None:
+        super().__init__(DRIVER, root)
+        self._of_claim: dict[str, str] = {}
 
-def _uids(request: Message) -> list[str]:
-    claims: list[Record] = json_format.MessageToDict(request).get("claims", [])
-    return [str(one["uid"]) for one in claims]
-
-
-class DraDriver:
-    """What it was asked, and what it answers: `devices` has the CDI names of each device."""
-
-    def __init__(self, endpoint: Path, devices: Mapping[str, Sequence[str]]) -> None:
-        self._endpoint, self._devices = endpoint, devices
-        self._of_claim: dict[str, list[str]] = {}
-        self.registered: list[bool] = []
+    def publish(self, api: KubeClient, *devices: str) -> None:
+        api.call("POST", f"{RESOURCES}/deviceclasses", {"metadata": {"name": DRIVER}, "spec": {}})
+        pool: Record = {"name": POOL, "generation": 1, "resourceSliceCount": 1}
+        spec: Record = {"driver": DRIVER, "nodeName": "node-1", "pool": pool, "devices": [{"name": n} for n in devices]}
+        api.call("POST", f"{RESOURCES}/resourceslices", {"metadata": {"name": "slice"}, "spec": spec})
 
     def allocate(self, api: KubeClient, claim: str, device: str, pod: str, uid: str) -> None:
         """Makes a claim for this device, allocated and reserved for the pod, as a scheduler does."""
         ask: Record = {"name": "one", "exactly": {"deviceClassName": DRIVER}}
-        body: Record = {"metadata": {"name": claim}, "spec": {"devices": {"requests": [ask]}}}
-        made = api.call("POST", CLAIMS, body)
-        self._of_claim[str(member(made, "metadata", "uid"))] = [device]
+        made = api.call("POST", CLAIMS, {"metadata": {"name": claim}, "spec": {"devices": {"requests": [ask]}}})
+        self._of_claim[str(member(made, "metadata", "uid"))] = device
         result: Record = {"request": "one", "driver": DRIVER, "pool": POOL, "device": device}
         reserved: Record = {"resource": "pods", "name": pod, "uid": uid}
         status: Record = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [reserved]}
         api.call("PATCH", f"{CLAIMS}/{claim}/status", {"status": status}, MERGE)
 
-    def publish(self, api: KubeClient) -> None:
-        api.call("POST", f"{RESOURCES}/deviceclasses", {"metadata": {"name": DRIVER}, "spec": {}})
-        devices: list[Json] = [{"name": name} for name in self._devices]
-        pool: Record = {"name": POOL, "generation": 1, "resourceSliceCount": 1}
-        spec: Record = {"driver": DRIVER, "nodeName": "node-1", "pool": pool, "devices": devices}
-        api.call("POST", f"{RESOURCES}/resourceslices", {"metadata": {"name": "slice"}, "spec": spec})
-
-    def info(self, _: Message, __: object) -> Message:
-        made = _kind("pluginregistration.proto", f"{REGISTRATION}.PluginInfo")
-        versions = ["v1.DRAPlugin"]
-        return made(type="DRAPlugin", name=DRIVER, endpoint=str(self._endpoint), supported_versions=versions)
-
-    def notified(self, status: Message, _: object) -> Message:
-        self.registered.append(bool(json_format.MessageToDict(status).get("pluginRegistered", False)))
-        return _kind("pluginregistration.proto", f"{REGISTRATION}.RegistrationStatusResponse")()
-
-    def prepare(self, request: Message, _: object) -> Message:
-        found: Record = {}
-        for uid in _uids(request):
-            devices: list[Json] = [
-                {"poolName": POOL, "deviceName": name, "cdiDeviceIds": list(self._devices[name])}
-                for name in self._of_claim[uid]
-            ]
-            found[uid] = {"devices": devices}
-        made = _kind("dra.proto", f"{DRA}.NodePrepareResourcesResponse")()
-        return json_format.ParseDict({"claims": found}, made)
-
-    def unprepare(self, request: Message, _: object) -> Message:
-        made = _kind("dra.proto", f"{DRA}.NodeUnprepareResourcesResponse")()
-        return json_format.ParseDict({"claims": {uid: {} for uid in _uids(request)}}, made)
-
-    def services(self) -> Iterator[tuple[Path, grpc.GenericRpcHandler]]:
-        def unary(answer: object, file: str, name: str) -> grpc.RpcMethodHandler:
-            def written(message: Message) -> bytes:
-                return message.SerializeToString()
-
-            return grpc.unary_unary_rpc_method_handler(answer, _kind(file, name).FromString, written)
-
-        dra = {
-            "NodePrepareResources": unary(self.prepare, "dra.proto", f"{DRA}.NodePrepareResourcesRequest"),
-            "NodeUnprepareResources": unary(self.unprepare, "dra.proto", f"{DRA}.NodeUnprepareResourcesRequest"),
-        }
-        registry = {
-            "GetInfo": unary(self.info, "pluginregistration.proto", f"{REGISTRATION}.InfoRequest"),
-            "NotifyRegistrationStatus": unary(
-                self.notified, "pluginregistration.proto", f"{REGISTRATION}.RegistrationStatus"
-            ),
-        }
-        yield self._endpoint, grpc.method_handlers_generic_handler(f"{DRA}.DRAPlugin", dra)
-        socket = self._endpoint.parents[2] / "plugins_registry" / f"{DRIVER}-reg.sock"
-        yield socket, grpc.method_handlers_generic_handler(f"{REGISTRATION}.Registration", registry)
-
-
-@contextmanager
-def running_driver(root: Path, devices: Mapping[str, Sequence[str]]) -> Iterator[DraDriver]:
-    endpoint = root / "plugins" / DRIVER / "dra.sock"
-    endpoint.parent.mkdir(parents=True, exist_ok=True)
-    driver = DraDriver(endpoint, devices)
-    with ExitStack() as running:
-        for socket, service in driver.services():
-            server = grpc.server(ThreadPoolExecutor(4))
-            server.add_generic_rpc_handlers((service,))
-            server.add_insecure_port(f"unix:{socket}")
-            server.start()
-            running.callback(lambda one: one.stop(None).wait(), server)
-        yield driver
-
-
-VF, KEY = "nodeward.test/vf", "nodeward.test/key"
-GPU = "nodeward.test/gpu"
-WITHIN_S = scaled(60.0)
+    def prepare(
+        self, request: dra_pb2.NodePrepareResourcesRequest, context: grpc.ServicerContext
+    ) -> dra_pb2.NodePrepareResourcesResponse:
+        response = dra_pb2.NodePrepareResourcesResponse()
+        for uid in (one.uid for one in request.claims):
+            name = self._of_claim[uid]
+            response.claims[uid].devices.add(pool_name=POOL, device_name=name, cdi_device_ids=[f"{GPU}={name}"])
+        return response
 
 
 def spec(kind: str, names: Sequence[str]) -> str:
@@ -151,7 +81,7 @@ def spec(kind: str, names: Sequence[str]) -> str:
 @dataclass(slots=True)
 class Host:
     node: Node
-    dra: DraDriver
+    dra: CdiDriver
     client: Path
 
     @property
@@ -193,7 +123,7 @@ class Host:
 def _host() -> Iterator[Host]:
     client = require("podresources") / "podresources"
     with running_node() as node:
-        keys = node.keys
+        keys, dra = node.keys, CdiDriver(node.keys.root)
         cdi = Path("/proc", str(children(keys.containerd.holder.pid)[0]), "root/run/cdi")
         cdi.mkdir()
         (cdi / "vf.json").write_text(spec(VF, ("vf0", "vf1")))
@@ -202,16 +132,13 @@ def _host() -> Iterator[Host]:
         with (
             running_plugin(plugins, VF, ("vf0", "vf1"), "vf.sock"),
             running_plugin(plugins, KEY, ("k0",), "key.sock"),
-            running_driver(keys.root, {"g0": [f"{GPU}=g0"], "g1": [f"{GPU}=g1"]}) as dra,
+            dra.running(),
         ):
-            dra.publish(keys.api)
-            until(lambda: dra.registered == [True], "kubelet has the DRA driver")
+            dra.publish(keys.api, "g0", "g1")
+            until(lambda: dra.told == [(True, "")], "kubelet has the DRA driver")
             keys.has(VF, (2, 2))
             keys.has(KEY, (1, 1))
-            process = node.nodeward.process
-            assert process is not None
-            process.kill()
-            process.wait(WITHIN_S)
+            node.nodeward.end(signal.SIGKILL)
             section = f"keys: {{kubelet_dir: /var/lib/kubelet, kubelet_root: {keys.root}}}"
             served = "cold_plug: {enabled: true}", section
             with node.nodeward.config.open("a") as config:

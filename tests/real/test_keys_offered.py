@@ -30,15 +30,8 @@ ROW = f"{{resources: [{TDX}], publisher: device-plugin, publish: {TDX}}}"
 
 class Offered:
     def __init__(self, node: Node) -> None:
-        self.node, self.pods = node, node.keys
-        self._root, self._said = node.nodeward.folder / "cgroup", node.nodeward.config.read_text()
-
-    def uses(self, capacity: int, used: int) -> None:
-        (self._root / "misc.next").write_text(f"tdx {capacity}\n")
-        (self._root / "misc.next").rename(self._root / "misc.capacity")
-        current = self._root / "misc.current"
-        with current.open("rb+" if current.exists() else "wb") as file:
-            file.write(f"tdx {used}\n".encode())
+        self.node, self.pods, self._said = node, node.keys, node.nodeward.config.read_text()
+        self.uses, self.end = node.nodeward.has_keys, node.nodeward.end
 
     def offers(self, row: str) -> None:
         """The settings' row of the keys, from the daemon's next start on. This kubelet's --root-dir is not its usual
@@ -74,10 +67,6 @@ class Offered:
         with self.pods.relisted(TDX, (KEYS, healthy)):
             end()
         return process
-
-    def end(self, how: signal.Signals) -> None:
-        self.process.send_signal(how)
-        self.process.wait(timeout=WITHIN_S)
 
     def says(self, words: str) -> None:
         try:

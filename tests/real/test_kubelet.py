@@ -90,10 +90,7 @@ def test_pods_made_while_the_daemon_was_dead_are_adopted(node: Node) -> None:
     expected = {"": Shown(2 * MI), "app": Shown(2 * MI)}
     node.create("before", [container("app", "2Mi")])
     node.becomes("before", expected)
-    killed = node.nodeward.process
-    assert killed is not None
-    killed.kill()
-    killed.wait(timeout=WITHIN_S)
+    node.nodeward.end(signal.SIGKILL)
     node.create("meanwhile", [container("app", "2Mi")])
     until(lambda: node.phase("meanwhile") == "Running", "a pod that runs")
     node.nodeward.start()
@@ -164,10 +161,7 @@ def test_a_pod_whose_annotations_name_another_takes_nothing_from_it(node: Node) 
 
 
 def test_what_was_recorded_on_this_node_replays(node: Node) -> None:
-    process = node.nodeward.process
-    assert process is not None
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=WITHIN_S) == 0
+    assert node.nodeward.end() == 0
     replayed = node.nodeward.command("replay", str(node.nodeward.record))
     assert replayed.returncode == 0, replayed.stderr
     assert "every decision is the same, byte for byte" in replayed.stdout
@@ -186,9 +180,7 @@ def test_cadvisor_has_the_memory_of_a_limited_container_for_the_dashboard(node: 
     link = f"mkdir -p {place} && ln -s {node.containerd.cri_socket} {place}/containerd.sock"
     subprocess.run(node.containerd.inside("sh", "-c", link), check=True, timeout=WITHIN_S)
     node.keys.restart()
-    assert nodeward.process is not None
-    nodeward.process.terminate()
-    nodeward.process.wait(timeout=WITHIN_S)
+    nodeward.end()
     node.create("drawn", [container("app", "2Mi")])
     until(lambda: node.phase("drawn") == "Running", "a pod that runs")
     (app,), root = node.started("drawn"), nodeward.folder / "cgroup"

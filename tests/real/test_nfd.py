@@ -15,15 +15,12 @@ import pytest
 from nodeward.core import events as ev
 from nodeward.core.decision import Goal, Special
 from nodeward.core.refusal import Reason
-from nodeward.features.keys.effects import nfd_object
-from nodeward.features.settings import Settings
 from nodeward.host.clock import SystemClock
 from nodeward.host.slots import ByEdge
 from nodeward.neighbours.nfd.client import NfdClient, ObjectPlace
 from nodeward.neighbours.nfd.objects import object_name
 from nodeward.neighbours.nfd.session import NfdReconciler, Pace
 from nodeward.neighbours.sockets.kube_http import KubeHttp
-from nodeward.people.doctor.cluster import api as probe
 from nodeward_sim.doubles.nfd import worker_object
 from tests.goals import target
 from tests.peers.controllers import running_controllers
@@ -244,22 +241,6 @@ async def test_the_object_vanishes_with_our_daemon_set(cluster: Cluster, tmp_pat
                 await life.until_written({"tdx.total_keys": "12"})
             await cluster.call("DELETE", f"{daemon_sets}/nodeward-node")
             await life.until_written(None)
-
-
-async def test_doctor_and_uninstall_see_what_was_left_behind(cluster: Cluster, tmp_path: Path) -> None:
-    settings = Settings(node_name=cluster.node, kube=cluster.section(tmp_path))
-    (tmp_path / "token").write_text(cluster.server.token)
-
-    assert (await asyncio.to_thread(probe, settings, {}, SystemClock())).our_object == ""
-    async with installed(cluster):
-        async with living(cluster) as life:
-            life.want(tdx=12)
-            await life.until_written({"tdx.total_keys": "12"})
-        path = f"nodeward/{object_name(cluster.node)}"
-        assert (await asyncio.to_thread(probe, settings, {}, SystemClock())).our_object == path
-        assert await asyncio.to_thread(nfd_object.remove, settings, {}, path) == "deleted"
-        assert await cluster.find(cluster.ours) is None
-        assert await asyncio.to_thread(nfd_object.remove, settings, {}, path) == "is gone already"
 
 
 async def test_without_rights_it_says_which_and_what_was_seen_stands(cluster: Cluster) -> None:

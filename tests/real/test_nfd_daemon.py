@@ -21,7 +21,7 @@ from nodeward.features.keys.settings import KeyKind, KeysSettings, Publisher, Sh
 from nodeward.features.settings import Settings
 from nodeward.host.clock import SystemClock
 from nodeward.neighbours.sockets.kube_http import KubeHttp, Waits
-from nodeward.people.doctor import cluster
+from nodeward.people.doctor import cluster as doctor
 from nodeward.people.rows import NodeView
 from nodeward.programs.once.uninstall import uninstall
 from nodeward_sim.doubles.nfd import KATA_RULE, NfdMaster
@@ -98,6 +98,9 @@ async def follow(cluster: Cluster, tmp_path: Path) -> None:
         shown = await until_keys(node, f"NFD's number is to be {number}, and our object says {number}")
         assert "share is override: we offer nothing" in shown
 
+    async def seen_by_doctor() -> str:
+        return (await asyncio.to_thread(doctor.api, node.settings, {}, SystemClock())).our_object
+
     await pods(cluster)
     async with installed(cluster), master(cluster) as nfd, rig(tmp_path, change=shared) as node:
         with node.files.lock:
@@ -128,12 +131,14 @@ async def follow(cluster: Cluster, tmp_path: Path) -> None:
         await said(node, "15")
         await node.stop()
         (tmp_path / "token").write_text(cluster.server.token)
-        remove = partial(nfd_object.remove, node.settings, {})
+        left, remove = f"nodeward/zzz-nodeward-{cluster.node}", partial(nfd_object.remove, node.settings, {})
+        assert await seen_by_doctor() == left
         done = await asyncio.to_thread(uninstall, node.settings, node.kernel, {"nfd": remove})
         assert (done.failed, [one for one in done.done if "NodeFeature" in one]) == (
             (),
-            [f"NodeFeature nodeward/zzz-nodeward-{cluster.node}: deleted"],
+            [f"NodeFeature {left}: deleted"],
         )
+        assert (await seen_by_doctor(), await asyncio.to_thread(remove, left)) == ("", "is gone already")
         await nfd.reconcile(cluster.node)
         assert (await capacity(cluster))[KEYS] == "16"
         await node.start()
@@ -170,7 +175,7 @@ class Table:
 
     async def found(self) -> dict[str, Finding]:
         view = msgspec.convert(await self.node.ask(), NodeView)
-        api = await asyncio.to_thread(cluster.api, self.node.settings, {}, SystemClock())
+        api = await asyncio.to_thread(doctor.api, self.node.settings, {}, SystemClock())
         facts = KeyFacts(view.keys, api.our_object, on_node=api.on_node, left_by_nfd=api.left_by_nfd)
         return {one.code: one for one in keys(facts)}
 

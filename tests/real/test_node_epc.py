@@ -4,10 +4,9 @@ reset. This machine has no EPC: the daemon's cgroup tree is a folder with misc f
 
 from __future__ import annotations
 
-import signal
 import time
 
-from tests.peers.daemon import WITHIN_S, until
+from tests.peers.daemon import until
 from tests.peers.nriside import member, objects
 from tests.peers.podnode import EPC, Node, running_node
 from tests.rigs.cluster import allow
@@ -31,18 +30,12 @@ def has(node: Node, wanted: tuple[int, int] | None) -> None:
         ) from error
 
 
-def end(node: Node) -> None:
-    assert node.nodeward.process is not None
-    node.nodeward.process.send_signal(signal.SIGTERM)
-    node.nodeward.process.wait(timeout=WITHIN_S)
-
-
 def test_the_node_has_what_there_is_also_after_kubelets_reset_and_never_against_another_writer() -> None:
     with running_node() as node:
         allow(node.api, "nodeward", "node/node-epc.yaml")
         (node.nodeward.folder / "cgroup" / "cgroup.controllers").write_text("misc\n")
         (node.nodeward.folder / "cgroup" / "misc.capacity").write_text(f"sgx_epc {SIZE}\n")
-        end(node)
+        node.nodeward.end()
         config = node.nodeward.config
         config.write_text(f"{config.read_text()}limits: {{mode: observe, node_epc: true}}\n")
         node.nodeward.start()
@@ -61,7 +54,7 @@ def test_the_node_has_what_there_is_also_after_kubelets_reset_and_never_against_
         node.keys.says(EPC, None)
         has(node, (SIZE, SIZE))
 
-        end(node)
+        node.nodeward.end()
         has(node, (SIZE, SIZE))
         told = node.nodeward.command("uninstall", "--config", str(config))
         assert f"would take {EPC} out of the status of the node node-1" in told.stdout

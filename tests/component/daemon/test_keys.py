@@ -1,21 +1,15 @@
 """TEE keys on a running daemon: from counters and specs to what a person reads and a node is told; who makes quotes.
-And the journal of grants over real starts, and a kubelet whose checkpoint has a form that nobody knows."""
+And the journal of grants over starts."""
 
 import asyncio
 import contextlib
 import errno
-import json
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from shlex import quote
 
-import pytest
 import yaml
 from click.testing import CliRunner
 
@@ -38,7 +32,6 @@ from nodeward_sim.doubles.kubelet import SimKubelet
 from nodeward_sim.doubles.nfd import KATA_RULE, worker_object
 from nodeward_sim.doubles.qgs import Qgs
 from tests.component.daemon.rig import EPC, ROOT, STATE, WITHIN_S, Rig, Trouble, changed, rig, until
-from tests.component.relay.rig import wait_for
 from tests.kubelet_views import SimViews
 from tests.pages import typed
 from tests.unit.formats import checkpoints
@@ -206,9 +199,9 @@ ROW = KeyKind((TDX,), publisher=Publisher.DEVICE_PLUGIN, publish=TDX)
 CAPACITY = {EPC: 1 << 30, "tdx": 4}
 
 
-def offering(url: str, folder: Path) -> Callable[[Settings], Settings]:
-    keys = KeysSettings(Mode.ENFORCE, {"tdx": ROW}, kubelet_dir=str(folder / "kubelet"))
-    return lambda settings: replace(settings, kube=KubeSection(url=url), node_name="n1", keys=keys)
+def offering(url: str, folder: Path, mode: Mode = Mode.ENFORCE) -> Callable[[Settings], Settings]:
+    keys = KeysSettings(mode, {"tdx": ROW}, kubelet_dir=str(folder / "kubelet"))
+    return lambda settings: replace(settings, kube=KubeSection(bool(url), url=url), node_name="n1", keys=keys)
 
 
 @asynccontextmanager
@@ -280,96 +273,48 @@ async def test_the_node_is_told_of_a_journal_that_cannot_be_written_and_of_one_t
         await until(lambda: on_record(node) == {"tdx-key-0000": 1}, "what kubelet named is on record")
 
 
-NODEWARD = Path(sys.executable).parent / "nodeward"
 GRANTED = {TDX: {"tdx-key-0000": 1, "tdx-key-0001": 2}}
 OTHER = "11111111-2222-4333-8444-555555555555"
-SETTINGS = """
-node_name: one
-state_dir: {folder}/state
-run_dir: {folder}/run
-nri: {{enabled: false}}
-kube: {{enabled: false}}
-cgroups: {{root: {folder}/cgroups}}
-keys:
-  mode: {mode}
-  kubelet_dir: {folder}/kubelet
-  kinds: {{tdx: {{resources: [{tdx}], publisher: device-plugin, publish: {tdx}, capacity_from: fixed, capacity: 4}}}}
-"""
 
 
-def boot() -> str:
-    return Path(BOOT_ID).read_text().strip()
+@asynccontextmanager
+async def after_a_death(folder: Path, mode: Mode = Mode.ENFORCE, torn: bytes = b"") -> AsyncIterator[tuple[Rig, str]]:
+    """The daemon's next life in the same boot, beside the journal of one that had GRANTED; and that boot."""
+    async with rig(folder, change=offering("", folder, mode), capacity=CAPACITY) as node:
+        boot = boot_id(node.files)
+        await node.stop()
+        node.files.put(grants.path_in(node.settings.run_dir), encode(GRANTED, boot) + torn)
+        await node.start()
+        yield node, boot
 
 
-@contextmanager
-def daemon(folder: Path, boot_id: str = "", mode: str = "enforce") -> Iterator[Path]:
-    """The daemon; its log. With `boot_id` the machine seems to have booted since."""
-    for name in ("run", "state", "cgroups", "kubelet"):
-        (folder / name).mkdir(exist_ok=True)
-    config, log = folder / "nodeward.yaml", folder / "log"
-    config.write_text(SETTINGS.format(folder=folder, tdx=TDX, mode=mode))
-    command = [str(NODEWARD), "node", "--config", str(config)]
-    if boot_id:
-        (folder / "boot_id").write_text(f"{boot_id}\n")
-        bound = f"mount --bind {quote(str(folder / 'boot_id'))} {BOOT_ID}"
-        command = ["unshare", "--mount", "sh", "-c", f'{bound} && exec "$@"', "sh", *command]
-    with log.open("wb") as written:
-        process = subprocess.Popen(command, stdout=written, stderr=written)
-    try:
-        wait_for(lambda: answers(folder) or process.poll() is not None, "the daemon answers")
-        assert process.poll() is None, log.read_text()
-        (folder / "pid").write_text(str(process.pid))
-        yield log
-    finally:
-        process.kill()
-        process.wait(WITHIN_S)
+def journal(node: Rig) -> bytes:
+    return node.files.read(grants.path_in(node.settings.run_dir), grants.MAX_BYTES)
 
 
-def answers(folder: Path) -> bool:
-    try:
-        return bool(client.get("/v1/status", str(folder / "run" / "nodeward.sock")))
-    except client.DaemonError:
-        return False
+def is_of(node: Rig, boot: str) -> bool:
+    return boot.encode() in journal(node)
 
 
-def standing(folder: Path) -> str:
-    return str(json.loads(client.get("/v1/status", str(folder / "run" / "nodeward.sock")))["keys"][0]["plugin"])
+async def test_grants_are_kept_over_a_death_within_a_boot(tmp_path: Path) -> None:
+    async with after_a_death(tmp_path, torn=b'{"resource":') as (node, boot):
+        await until(lambda: journal(node).endswith(b"\n"), "the journal is written anew")
+        assert decode(journal(node), boot) == GRANTED
 
 
-def content(folder: Path) -> bytes:
-    return (folder / "run" / "grants.journal").read_bytes()
+async def test_a_daemon_that_began_in_observe_offers_by_its_grants_after_a_reload(tmp_path: Path) -> None:
+    async with after_a_death(tmp_path, Mode.OBSERVE) as (node, boot):
+        node.settings = replace(node.settings, keys=replace(node.settings.keys, mode=Mode.ENFORCE))
+        node.source.asked.set()
+        await node.until(lambda view: view and str(view["keys"][0]["plugin"]).startswith("waiting"))
+        assert decode(journal(node), boot) == GRANTED
 
 
-def written(folder: Path, data: bytes) -> Path:
-    (folder / "run").mkdir()
-    path = folder / "run" / "grants.journal"
-    path.write_bytes(data)
-    return path
-
-
-def test_grants_are_kept_over_a_kill_within_a_boot(tmp_path: Path) -> None:
-    written(tmp_path, encode(GRANTED, boot()) + b'{"resource":')
-    with daemon(tmp_path):
-        wait_for(lambda: content(tmp_path).endswith(b"\n"), "the journal is written anew")
-        assert decode(content(tmp_path), boot()) == GRANTED
-
-
-def test_a_daemon_that_began_in_observe_offers_by_its_grants_after_a_reload(tmp_path: Path) -> None:
-    written(tmp_path, encode(GRANTED, boot()))
-    with daemon(tmp_path, mode="observe"):
-        config = tmp_path / "nodeward.yaml"
-        config.write_text(config.read_text().replace("mode: observe", "mode: enforce"))
-        os.kill(int((tmp_path / "pid").read_text()), signal.SIGHUP)
-        wait_for(lambda: standing(tmp_path).startswith("waiting"), "the plugin waits for kubelet")
-        assert decode(content(tmp_path), boot()) == GRANTED
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root binds a file over another")
-def test_grants_of_an_earlier_boot_are_void(tmp_path: Path) -> None:
-    written(tmp_path, encode(GRANTED, boot()))
-    with daemon(tmp_path, OTHER):
-        wait_for(lambda: OTHER.encode() in content(tmp_path), "the journal is of the new boot")
-        assert decode(content(tmp_path), OTHER) == {}
-    with daemon(tmp_path):
-        wait_for(lambda: boot().encode() in content(tmp_path), "the journal is of this boot again")
-        assert decode(content(tmp_path), boot()) == {}
+async def test_grants_of_an_earlier_boot_are_void(tmp_path: Path) -> None:
+    async with after_a_death(tmp_path) as (node, boot):
+        for other in (OTHER, boot):
+            await node.stop()
+            node.files.put(BOOT_ID, f"{other}\n".encode())
+            await node.start()
+            await until(partial(is_of, node, other), "the journal is of the new boot")
+            assert decode(journal(node), other) == {}

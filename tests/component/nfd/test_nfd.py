@@ -5,7 +5,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,6 @@ from aiohttp import web
 
 from nodeward.core.decision import Goal
 from nodeward.core.events import Event, Missed, NfdSeen, Reached
-from nodeward.core.ports import Tell
 from nodeward.core.refusal import Reason
 from nodeward.host.clock import SystemClock
 from nodeward.host.slots import ByEdge
@@ -30,13 +29,21 @@ from tests.patience import scaled
 WITHIN_S = scaled(30.0)
 FAST = Pace(gap_s=0.02, absent_s=0.05, resync_s=0.05, unsettled_s=0.02, most_s=0.05)
 QUICK = Waits(connect_s=0.5, read_s=0.5, total_s=2.0)
-EMPTY = json.dumps({"metadata": {"resourceVersion": "1"}, "items": []})
+Json = Mapping[str, object]
+
+
+def json_of(body: object, status: int = 200) -> web.Response:
+    return web.json_response(body, status=status)
+
+
+def list_of(*items: object, version: str = "1", more: str = "") -> web.Response:
+    return json_of({"metadata": {"resourceVersion": version, "continue": more}, "items": items})
 
 
 class Server:
     """It answers lists as `mode` says, knows no node, and keeps what is posted."""
 
-    def __init__(self, mode: str) -> None:
+    def __init__(self, mode: str = "is good") -> None:
         self.mode = mode
         self.lists = 0
         self.posted: list[bytes] = []
@@ -45,45 +52,80 @@ class Server:
         if request.method == "POST":
             self.posted.append(await request.read())
             conflicts = self.mode == "conflicts" and len(self.posted) < 3
-            return web.Response(status=409 if conflicts else 201, text="{}")
+            return json_of({}, 409 if conflicts else 201)
+        if request.method in ("PUT", "DELETE"):
+            return await self.changed(request)
         if "/nodes/" in request.path or "zzz-nodeward" in request.path:
-            return web.Response(status=404, text="{}")
+            return self.one(request)
+        if request.path.endswith("/pods"):
+            return self.pods_of(request)
         if request.query.get("watch"):
-            return await self._hang()
+            return await self.watched(request)
         self.lists += 1
+        return await self.listed(request)
+
+    async def changed(self, request: web.Request) -> web.Response:
+        raise AssertionError(request)
+
+    def one(self, request: web.Request) -> web.Response:
+        return json_of({}, 404)
+
+    def pods_of(self, request: web.Request) -> web.Response:
+        raise AssertionError(request)
+
+    async def watched(self, request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(WITHIN_S)
+        return web.Response()
+
+    async def listed(self, request: web.Request) -> web.StreamResponse:
         match self.mode:
             case "hangs":
-                return await self._hang()
+                return await self.watched(request)
             case "lies":
                 return web.Response(text='{"metadata": 1, "items": "none"}')
             case "floods":
                 return web.Response(text=" " * (objects.MAX_BYTES + 1))
             case "never ends":
-                return web.Response(text=json.dumps({"metadata": {"continue": "on"}, "items": []}))
+                return list_of(more="on")
             case "fails":
                 return web.Response(status=500, text="oh")
             case "is absent":
-                return web.Response(status=404, text="{}")
+                return json_of({}, 404)
             case _:
-                return web.Response(text=EMPTY)
+                return list_of()
 
-    async def _hang(self) -> web.Response:
-        await asyncio.sleep(WITHIN_S)
-        return web.Response()
+
+@dataclass
+class Heard:
+    """What was told, in order."""
+
+    seen: list[NfdSeen] = field(default_factory=list)
+    outcomes: list[Missed | Reached] = field(default_factory=list)
+
+    def tell(self, event: Event) -> int:
+        if isinstance(event, NfdSeen):
+            self.seen.append(event)
+        else:
+            assert isinstance(event, Missed | Reached)
+            self.outcomes.append(event)
+        return 0
+
+    @property
+    def kinds(self) -> list[type[Event]]:
+        return [type(one) for one in self.outcomes]
 
 
 @asynccontextmanager
 async def living(
     server: Server,
-    tell: Tell,
     wanted: int | None = None,
     *,
     keys: tuple[str, ...] = ("a/b",),
     pace: Pace = FAST,
     asked: Callable[[], bool] = lambda: True,
-) -> AsyncIterator[None]:
-    goals = ByEdge("nfd")
-    goals.connect(tell)
+) -> AsyncIterator[Heard]:
+    heard, goals = Heard(), ByEdge("nfd")
+    goals.connect(heard.tell)
     if wanted is not None:
         goals.set([Goal(target("nfd:tdx"), str(wanted), Reason("shared"))])
     app = web.Application()
@@ -94,12 +136,12 @@ async def living(
     endpoint = Endpoint(f"http://127.0.0.1:{runner.addresses[0][1]}")
     try:
         async with asyncio.timeout(WITHIN_S), KubeHttp(endpoint, SystemClock(), user_agent="test") as http:
-            client = NfdClient(http, ObjectPlace("n1", "nodeward"), QUICK)
+            client, clock = NfdClient(http, ObjectPlace("n1", "nodeward"), QUICK), SystemClock()
             session = NfdReconciler(
-                client, goals, {"tdx": keys}, tell, SystemClock(), lambda: None, asked=asked, pace=pace
+                client, goals, {"tdx": keys}, heard.tell, clock, lambda: None, asked=asked, pace=pace
             )
             task = asyncio.create_task(session.forever())
-            yield
+            yield heard
             task.cancel()
             await asyncio.wait((task,))
     finally:
@@ -117,26 +159,18 @@ async def living(
     ],
 )
 async def test_a_bad_server_is_a_fault_told_once_and_nothing_is_written_until_it_is_good(mode: str, why: str) -> None:
-    server, told, missed = Server(mode), list[NfdSeen](), list[str]()
-
-    def tell(event: Event) -> int:
-        if isinstance(event, NfdSeen):
-            told.append(event)
-        if isinstance(event, Missed):
-            missed.extend(why for _, why in event.why)
-        return 0
-
-    async with living(server, tell, 12):
+    server = Server(mode)
+    async with living(server, 12) as heard:
         more = server.lists + (3 if mode != "never ends" else 200)
         await until(lambda: server.lists >= more)
-        assert [why in one.fault for one in told] == [True]
-        assert [why in one for one in missed] == [True]
+        assert [why in one.fault for one in heard.seen] == [True]
+        assert [[why in text for _, text in one.why] for one in heard.outcomes if isinstance(one, Missed)] == [[True]]
         assert not server.posted
         server.mode = "is absent"
-        await until(lambda: told[-1] == NfdSeen())
+        await until(lambda: heard.seen[-1] == NfdSeen())
         server.mode = "is good"
         await until(lambda: bool(server.posted))
-        assert told[-1].served or told[-2].served
+        assert heard.seen[-1].served or heard.seen[-2].served
     (made, *_) = (json.loads(one)["spec"]["features"] for one in server.posted)
     assert made["attributes"]["cpu.security"]["elements"] == {"tdx.total_keys": "12"}
 
@@ -148,7 +182,7 @@ async def test_where_the_settings_do_not_need_nfd_nobody_is_asked() -> None:
         looked.append(True)
         return bool(asked)
 
-    async with living(server, lambda _: 0, asked=is_asked):
+    async with living(server, asked=is_asked):
         await until(lambda: len(looked) >= 5)
         assert server.lists == 0
         asked.append(True)
@@ -156,16 +190,11 @@ async def test_where_the_settings_do_not_need_nfd_nobody_is_asked() -> None:
 
 
 async def test_a_write_that_another_came_before_is_tried_again() -> None:
-    server, told = Server("conflicts"), list[Event]()
-
-    def tell(event: Event) -> int:
-        told.append(event)
-        return 0
-
-    async with living(server, tell, 12):
-        await until(lambda: any(isinstance(one, Reached) for one in told))
+    server = Server("conflicts")
+    async with living(server, 12) as heard:
+        await until(lambda: Reached in heard.kinds)
     assert len(server.posted) >= 3
-    assert [type(one) for one in told if not isinstance(one, NfdSeen)][:2] == [Missed, Reached]
+    assert heard.kinds[:2] == [Missed, Reached]
 
 
 ONCE = Pace(gap_s=0.02, absent_s=2 * WITHIN_S, resync_s=2 * WITHIN_S, unsettled_s=0.02, most_s=0.05)
@@ -174,27 +203,14 @@ OURS = objects.object_name("n1")
 EXPIRED = {"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old"}
 
 
-def json_of(body: object, status: int = 200) -> web.Response:
-    return web.json_response(body, status=status)
-
-
 class Versions(Server):
     """One object each of NFD's worker and of ours, with versions and uids; in one of its `mode`s something is old."""
 
     def __init__(self, mode: str, ours: int | None = None) -> None:
         super().__init__(mode)
-        self.version = 5
-        self.keys = 16
-        self.uid = 1
-        self.ours = ours
+        self.version, self.keys, self.uid, self.ours = 5, 16, 1, ours
         self.changes: list[tuple[str, object]] = []
         """Each PUT with its version, each DELETE with its uid."""
-
-    def _feature(self, name: str, keys: int) -> dict[str, object]:
-        made = dict(worker_object("nodeward", "n1", {"tdx.total_keys": str(keys)}))
-        labels = {objects.NODE_LABEL: "n1", "app.kubernetes.io/managed-by": "nodeward"}
-        mine = {"name": name, "namespace": "nodeward", "uid": str(self.uid), "labels": labels}
-        return made | {"metadata": mine | {"resourceVersion": str(self.version)}} if name == OURS else made
 
     def _is_first(self, mode: str) -> bool:
         """Whether now is when it happens, which is once."""
@@ -204,21 +220,19 @@ class Versions(Server):
             self.version += 1
         return is_now
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        if request.method in ("PUT", "DELETE"):
-            return await self._changed(request)
-        if "/nodes/" in request.path:
-            return json_of({}, 404)
-        if request.query.get("watch"):
-            return await self._watched(request)
+    async def listed(self, request: web.Request) -> web.Response:
         if request.query.get("continue") and self._is_first("page"):
             self.keys = 12
             return json_of(EXPIRED, 410)
-        items = [self._feature("n1", self.keys), *([] if self.ours is None else [self._feature(OURS, self.ours)])]
-        metadata = {"resourceVersion": str(self.version), "continue": "more" if self.mode == "page" else ""}
-        return json_of({"metadata": metadata, "items": items})
+        items = [worker_object("nodeward", "n1", {"tdx.total_keys": str(self.keys)})]
+        if self.ours is not None:
+            labels = {objects.NODE_LABEL: "n1", "app.kubernetes.io/managed-by": "nodeward"}
+            mine = {"name": OURS, "namespace": "nodeward", "uid": str(self.uid), "labels": labels}
+            made = worker_object("nodeward", "n1", {"tdx.total_keys": str(self.ours)})
+            items.append({**made, "metadata": mine | {"resourceVersion": str(self.version)}})
+        return list_of(*items, version=str(self.version), more="more" if self.mode == "page" else "")
 
-    async def _watched(self, request: web.Request) -> web.StreamResponse:
+    async def watched(self, request: web.Request) -> web.StreamResponse:
         """Between the list and the watch the worker has told of fewer keys, and that version is gone."""
         if self._is_first("status"):
             self.keys = 12
@@ -226,67 +240,52 @@ class Versions(Server):
         if self._is_first("event"):
             self.keys = 12
             return web.Response(text=json.dumps({"type": "ERROR", "object": EXPIRED}) + "\n")
-        return await self._hang()
+        return await super().watched(request)
 
-    async def _changed(self, request: web.Request) -> web.Response:
+    async def changed(self, request: web.Request) -> web.Response:
         body = await request.json()
         if request.method == "PUT":
             if self._is_first("edited"):
                 self.ours = 99
-            version = body["metadata"]["resourceVersion"]
-            self.changes.append(("PUT", version))
-            if version != str(self.version):
-                return json_of({"code": 409, "reason": "Conflict", "message": "the object has been modified"}, 409)
-            elements = body["spec"]["features"]["attributes"]["cpu.security"]["elements"]
-            self.version, self.ours = self.version + 1, int(elements["tdx.total_keys"])
-            return json_of({})
-        if self._is_first("replaced"):
-            self.uid += 1
-        uid = body["preconditions"]["uid"]
-        self.changes.append(("DELETE", uid))
-        if uid != str(self.uid):
-            return json_of(
-                {"code": 409, "reason": "Conflict", "message": "the UID in the precondition is another"}, 409
-            )
-        self.version, self.ours = self.version + 1, None
+            had, now = body["metadata"]["resourceVersion"], str(self.version)
+        else:
+            if self._is_first("replaced"):
+                self.uid += 1
+            had, now = body["preconditions"]["uid"], str(self.uid)
+        self.changes.append((request.method, had))
+        if had != now:
+            return json_of({"code": 409, "reason": "Conflict", "message": "the object is another by now"}, 409)
+        features = body["spec"]["features"]["attributes"] if request.method == "PUT" else {}
+        self.ours = int(features["cpu.security"]["elements"]["tdx.total_keys"]) if features else None
+        self.version += 1
         return json_of({})
 
 
-async def played(server: Versions, wanted: int | None, is_over: Callable[[list[Event]], bool]) -> list[Event]:
-    told: list[Event] = []
-
-    def tell(event: Event) -> int:
-        told.append(event)
-        return 0
-
-    async with living(server, tell, wanted, pace=ONCE):
-        await until(lambda: is_over(told))
-    return told
-
-
-def numbers(told: list[Event]) -> list[Mapping[str, int]]:
-    return [one.discovered for one in told if isinstance(one, NfdSeen) and not one.fault]
+def numbers(heard: Heard) -> list[Mapping[str, int]]:
+    return [one.discovered for one in heard.seen if not one.fault]
 
 
 @pytest.mark.parametrize("mode", ["status", "event", "page"])
 async def test_what_has_changed_behind_an_expired_version_is_listed_anew(mode: str) -> None:
-    told = await played(Versions(mode), None, lambda told: {"tdx": 12} in numbers(told))
-    assert numbers(told)[0] == {"tdx": 12 if mode == "page" else 16}
+    async with living(Versions(mode), pace=ONCE) as heard:
+        await until(lambda: {"tdx": 12} in numbers(heard))
+    assert numbers(heard)[0] == {"tdx": 12 if mode == "page" else 16}
 
 
 async def test_an_object_that_was_edited_since_it_was_listed_is_written_over_by_its_new_version() -> None:
     server = Versions("edited", ours=3)
-    told = await played(server, 7, lambda told: any(isinstance(one, Reached) for one in told))
+    async with living(server, 7, pace=ONCE) as heard:
+        await until(lambda: Reached in heard.kinds)
     assert server.ours == 7
     assert server.changes == [("PUT", "5"), ("PUT", "6")]
-    outcomes = [one for one in told if isinstance(one, Missed | Reached)]
-    assert [type(one) for one in outcomes] == [Missed, Reached]
-    assert "409" in str(outcomes[0])
+    assert heard.kinds == [Missed, Reached]
+    assert "409" in str(heard.outcomes[0])
 
 
 async def test_an_object_that_was_replaced_since_it_was_listed_is_removed_by_its_new_uid() -> None:
     server = Versions("replaced", ours=3)
-    await played(server, None, lambda told: server.ours is None)
+    async with living(server, pace=ONCE):
+        await until(lambda: server.ours is None)
     assert server.changes == [("DELETE", "1"), ("DELETE", "2")]
 
 
@@ -294,7 +293,6 @@ POD = {"apiVersion": "v1", "kind": "Pod", "name": "nfd-worker-x", "uid": "p1"}
 DAEMON_SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nfd-worker", "uid": "d1", "controller": True}
 STALE = replace(FAST, stale_s=0.2)
 SELDOM = replace(STALE, resync_s=2 * WITHIN_S)
-Json = Mapping[str, object]
 
 
 def pod(
@@ -308,46 +306,35 @@ def pod(
 
 class Workers(Server):
     def __init__(self, owners: Sequence[Json] = (DAEMON_SET, POD), pods: Sequence[Json] | None = None) -> None:
-        super().__init__("is good")
+        super().__init__()
         self.owners = owners
         self.pods = [pod("p1")] if pods is None else pods
         self.asked: list[str] = []
         self.status = 200
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        if request.query.get("watch"):
-            await asyncio.sleep(WITHIN_S)
-        if "/nodes/" in request.path:
-            return web.json_response({}, status=404)
-        if request.path.endswith("/pods"):
-            self.asked.append(f"{request.path}?{request.query_string}")
-            return web.json_response({"items": list(self.pods)}, status=self.status)
-        made = dict(worker_object("nfd", "n1", {"tdx.total_keys": "16"}))
+    def pods_of(self, request: web.Request) -> web.Response:
+        self.asked.append(f"{request.path}?{request.query_string}")
+        return json_of({"items": list(self.pods)}, self.status)
+
+    async def listed(self, request: web.Request) -> web.Response:
+        made = worker_object("nfd", "n1", {"tdx.total_keys": "16"})
         metadata = made["metadata"]
         assert isinstance(metadata, dict)
-        made["metadata"] = {**metadata, "ownerReferences": list(self.owners)}
-        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": [made]})
+        return list_of({**made, "metadata": {**metadata, "ownerReferences": list(self.owners)}})
 
 
 async def told(api: Workers, *changes: Callable[[Workers], None], pace: Pace = STALE, more: int = 10) -> list[bool]:
     """Whether the worker was told to be at work: at first, and after each change when that is told, with so many more
     rounds."""
-    said: list[bool] = []
-
-    def tell(event: Event) -> int:
-        assert isinstance(event, NfdSeen)
-        assert (event.fault, event.discovered) == ("", {"tdx": 16}), "what it has found stays known"
-        said.append(event.worker)
-        return 0
-
-    async with living(api, tell, pace=pace):
+    async with living(api, pace=pace) as heard:
         for number, change in enumerate((lambda api: None, *changes), 1):
             change(api)
-            while len(said) < number:
+            while len(heard.seen) < number:
                 await asyncio.sleep(0.01)
         rounds = len(api.asked)
         await until(lambda: not api.asked or len(api.asked) >= rounds + more)
-    return said
+    assert {(one.fault, *one.discovered.items()) for one in heard.seen} == {("", ("tdx", 16))}, "what it found is known"
+    return [one.worker for one in heard.seen]
 
 
 def _without_pods(api: Workers) -> None:
@@ -421,7 +408,7 @@ class Numbered(Server):
     """An API server with NFD's worker's object, ours once it is made, and a node that can be watched."""
 
     def __init__(self, status: int = 200) -> None:
-        super().__init__("is good")
+        super().__init__()
         self.status = status
         """How a watch on the node is answered."""
         self.beats = 0
@@ -434,16 +421,8 @@ class Numbered(Server):
         for one in self.watchers:
             one.put_nowait(self._line("MODIFIED"))
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        if request.path == "/api/v1/nodes":
-            return await self._watched(request)
-        if request.path == "/api/v1/nodes/n1":
-            return web.json_response(self._node())
-        if request.method == "POST" or request.query.get("watch"):
-            return await super().answer(request)
-        self.lists += 1
-        items = [worker_object("nfd", "n1", {"tdx.total_keys": "16"}), *map(json.loads, self.posted)]
-        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
+    async def listed(self, request: web.Request) -> web.Response:
+        return list_of(worker_object("nfd", "n1", {"tdx.total_keys": "16"}), *map(json.loads, self.posted))
 
     def _node(self) -> object:
         beat = {"type": "Ready", "lastHeartbeatTime": self.beats}
@@ -452,10 +431,15 @@ class Numbered(Server):
     def _line(self, kind: str) -> bytes:
         return json.dumps({"type": kind, "object": self._node()}).encode() + b"\n"
 
-    async def _watched(self, request: web.Request) -> web.StreamResponse:
+    def one(self, request: web.Request) -> web.Response:
+        return json_of(self._node()) if request.path == "/api/v1/nodes/n1" else super().one(request)
+
+    async def watched(self, request: web.Request) -> web.StreamResponse:
+        if request.path != "/api/v1/nodes":
+            return await super().watched(request)
         assert dict(request.query) == {"watch": "1", "fieldSelector": "metadata.name=n1", "timeoutSeconds": "240"}
         if self.status != 200:
-            return web.json_response({"code": self.status}, status=self.status)
+            return json_of({"code": self.status}, self.status)
         response, lines = web.StreamResponse(), asyncio.Queue[bytes]()
         await response.prepare(request)
         lines.put_nowait(self._line("ADDED"))
@@ -466,19 +450,10 @@ class Numbered(Server):
 
 @asynccontextmanager
 async def beside(api: Numbered, pace: Pace = BY_WATCH) -> AsyncIterator[list[NfdSeen]]:
-    told, outcomes = list[NfdSeen](), list[Event]()
-
-    def tell(event: Event) -> int:
-        if isinstance(event, NfdSeen):
-            told.append(event)
-        elif isinstance(event, Reached | Missed):
-            outcomes.append(event)
-        return 0
-
-    async with living(api, tell, 12, keys=(KEYS,), pace=pace):
-        await until(lambda: bool(told and told[-1].written))
-        assert (told[-1].on_node, [type(one) for one in outcomes]) == ({KEYS: 12}, [Reached])
-        yield told
+    async with living(api, 12, keys=(KEYS,), pace=pace) as heard:
+        await until(lambda: bool(heard.seen and heard.seen[-1].written))
+        assert (heard.seen[-1].on_node, heard.kinds) == ({KEYS: 12}, [Reached])
+        yield heard.seen
 
 
 async def test_a_number_that_goes_comes_or_changes_is_heard_of_without_another_look() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles
@@ -30,37 +30,11 @@ CLAIMS, SLICES = f"{RESOURCES}/namespaces/default/resourceclaims", f"{RESOURCES}
 _T = TypeVar("_T")
 
 
-class Side(Protocol):
-    """`root` is kubelet's --root-dir."""
-
-    root: Path
-
-    def claim(self, name: str, driver: str) -> str:
-        """Makes and allocates a claim; its UID."""
-
-    def create(self, pod: str, claim: str) -> None:
-        """A pod with this claim comes to the node."""
-
-    def runs(self, pod: str) -> bool: ...
-
-    def says(self, pod: str) -> str:
-        """What is told of a pod whose claims are not prepared."""
-
-    def delete(self, pod: str) -> None:
-        """Asks for its end."""
-
-    def is_gone(self, pod: str) -> bool: ...
-
-    def publish(self, driver: str) -> None:
-        """The driver's slice of this node is there."""
-
-    def published(self, driver: str) -> bool: ...
-
-    def restart(self) -> None:
-        """Kubelet is killed, and is back."""
-
-
 class DoubleSide:
+    """On either side `root` is kubelet's --root-dir; `claim` makes and allocates one and gives its UID; `says` is what
+    is told of a pod whose claims are not prepared; `publish` puts a driver's slice of this node there; after `restart`
+    kubelet was killed and is back."""
+
     def __init__(self, root: Path) -> None:
         self.root = root
         self._slices: dict[str, None] = {}
@@ -197,6 +171,9 @@ class RealSide:
 
     def restart(self) -> None:
         self._node.restart()
+
+
+Side = DoubleSide | RealSide
 
 
 @dataclass(slots=True)

@@ -34,6 +34,7 @@ from nodeward.neighbours.dra.claims import Claims
 from nodeward.neighbours.dra.driver import Driver
 from nodeward.neighbours.dra.mapping import Health
 from nodeward.neighbours.sockets.grpc_unix import Code, GrpcClient, GrpcError
+from tests.component.kubernetes.support import until
 from tests.faults import FaultyFiles
 from tests.patience import scaled
 from tests.rigs.stories import told_in
@@ -149,12 +150,6 @@ async def life(host: Host, health: Callable[[], tuple[Health, ...]] = tuple) -> 
             one.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         lane.close(0.0)
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WITHIN_S):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 @contextlib.asynccontextmanager

@@ -26,6 +26,7 @@ from nodeward.neighbours.kubernetes.mapping import pod_spec
 from nodeward.neighbours.sockets.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer
 from tests.patience import scaled
 from tests.rigs.stories import told_in
+from tests.unit.features.build import ManualClock
 
 WITHIN_S = scaled(20.0)
 TDX = "devices.kubevirt.io/tdx"
@@ -226,16 +227,7 @@ def holder(name: str, *ids: str, resource: str = TDX) -> resources.PodResources:
     )
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.ns = 1
-
-    def now_ns(self) -> int:
-        return self.ns
-
-    def wall_ns(self) -> int:
-        return self.ns
-
+class Clock(ManualClock):
     def advance(self, seconds: float) -> None:
         self.ns += round(seconds * 1e9)
 
@@ -256,7 +248,7 @@ class Lister:
         self.heals = self.hangs = False
         self.lists, self.told, self.lost = 0, list[KeysHeld](), TORN
         self.server = GrpcServer("v1.PodResourcesLister", {"List": self.list})
-        self.clock = Clock()
+        self.clock = Clock(1)
         self.edge = PodResources(
             lambda: GrpcClient(str(self.path)),
             lambda namespace, name: A if (namespace, name) == ("shop", "a") else None,

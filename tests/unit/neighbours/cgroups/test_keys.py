@@ -85,7 +85,12 @@ def test_keys_that_no_known_pod_holds_are_found_where_they_are(kernel: SimKernel
     kernel.charge(f"{ROOT}/machine.slice/vm.scope", "tdx", 1)
     kernel.charge(f"{ROOT}/kubepods/poda", "tdx", 1)
 
-    found = sample(KeyReader(kernel, Tree(kernel, ROOT)))
+    class Watched(FaultyFiles):
+        def _count(self, name: str, path: str) -> None:
+            assert (name, path) != ("read", f"{ROOT}/kubepods/poda/misc.current"), "the sample has read it"
+
+    files = Watched(kernel)
+    found = sample(KeyReader(files, Tree(files, ROOT)))
 
     assert found.roots == {"tdx": (5, 5)}
     assert sorted(found.elsewhere, key=lambda one: one.path) == [
@@ -158,12 +163,8 @@ def test_a_kind_whose_module_was_taken_out_is_told_from_a_capacity_that_cannot_b
     assert sample(reader).capacity == {"tdx": 16}
     kernel.set_capacity("tdx", 0)
     assert sample(reader).capacity == {"tdx": 0}
-
-    class Unreadable(FaultyFiles):
-        def read(self, path: str, max_bytes: int, *, own: bool = False) -> bytes:
-            raise OSError(errno.EIO, "it cannot be read", path)
-
-    assert sample(KeyReader(Unreadable(kernel), Tree(kernel, ROOT))).capacity == {}
+    unreadable = FaultyFiles(kernel, fail_at=7, fail_errno=errno.EIO)
+    assert sample(KeyReader(unreadable, Tree(unreadable, ROOT))).capacity == {}
 
 
 def test_no_count_is_made_of_one_read_of_the_root(kernel: SimKernel) -> None:
@@ -297,22 +298,3 @@ def test_who_asks_for_a_sample_waits_for_no_search_that_a_sweep_has_made(kernel:
     kernel.charge(f"{ROOT}/machine.slice/vm.scope", "tdx", 1)
     assert asked().elsewhere == (other,), "counters do not tell the one from the other"
     assert sample(reader).elsewhere == (vm,)
-
-
-def test_a_pod_that_nobody_knows_is_found_beside_known_ones_that_are_not_read_again(kernel: SimKernel) -> None:
-    kernel.make_cgroup(f"{ROOT}/kubepods/podb")
-    kernel.charge(f"{ROOT}/kubepods/poda", "tdx", 2)
-    kernel.charge(f"{ROOT}/kubepods/podb", "tdx", 1)
-    once: list[str] = []
-
-    class Watched(FaultyFiles):
-        def read(self, path: str, max_bytes: int, *, own: bool = False) -> bytes:
-            once.append(path)
-            return super().read(path, max_bytes, own=own)
-
-    files = Watched(kernel)
-    assert sample(KeyReader(files, Tree(files, ROOT))).elsewhere == (
-        HeldElsewhere("/kubepods/podb", "tdx", 1, below=False, pod=PodUid("b")),
-    )
-    assert f"{ROOT}/kubepods/podb/misc.current" in once
-    assert f"{ROOT}/kubepods/poda/misc.current" not in once

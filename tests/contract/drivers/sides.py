@@ -4,33 +4,30 @@ where the test allocates claims itself, since no scheduler stands between.
 
 import asyncio
 import tempfile
-import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles
 from nodeward.neighbours.formats import kubelet_claims
 from nodeward.neighbours.formats.kubelet_claims import KubeletClaim
 from nodeward_sim.doubles.kubelet_claims import KubeClaim, PrepareError, SimClaims
+from tests.contract.kubelet.sides import Cases, Looped
 from tests.peers.containerd import IMAGE
-from tests.peers.daemon import WITHIN_S, until
+from tests.peers.daemon import until
 from tests.peers.dradriver import DraDriver
 from tests.peers.keynode import PODS, KeyNode, key_node
 from tests.peers.kubeclient import MERGE
 from tests.peers.nriside import Json, Record, member, objects, text
 
-SIDES = ("double", "real")
 RETRY_S = 0.2
 RESOURCES = "/apis/resource.k8s.io/v1"
 CLAIMS, SLICES = f"{RESOURCES}/namespaces/default/resourceclaims", f"{RESOURCES}/resourceslices"
-_T = TypeVar("_T")
 
 
-class DoubleSide:
+class DoubleSide(Looped):
     """On either side `root` is kubelet's --root-dir; `claim` makes and allocates one and gives its UID; `says` is what
     is told of a pod whose claims are not prepared; `publish` puts a driver's slice of this node there; after `restart`
     kubelet was killed and is back."""
@@ -39,13 +36,11 @@ class DoubleSide:
         self.root = root
         self._slices: dict[str, None] = {}
         self._kubelet = SimClaims(str(root), OsFiles(), SystemClock(), self._wipe)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
+        super().__init__()
         self._claims: dict[str, KubeClaim] = {}
         self._pods: dict[str, asyncio.Task[None]] = {}
         self._said: dict[str, str] = {}
-        self._do(self._kubelet.start())
+        self.do(self._kubelet.start())
 
     def claim(self, name: str, driver: str) -> str:
         self._claims[name] = KubeClaim("default", name, f"uid-{name}", (driver,))
@@ -56,7 +51,7 @@ class DoubleSide:
             self._said[pod] = ""
             self._pods[pod] = asyncio.create_task(self._live(pod, self._claims[claim]))
 
-        self._do(made())
+        self.do(made())
 
     def runs(self, pod: str) -> bool:
         return self._said.get(pod) == "Running"
@@ -70,7 +65,7 @@ class DoubleSide:
             await asyncio.gather(self._pods[pod], return_exceptions=True)
             self._pods[pod] = asyncio.create_task(self._end(pod))
 
-        self._do(ended())
+        self.do(ended())
 
     def is_gone(self, pod: str) -> bool:
         return pod not in self._pods
@@ -82,14 +77,12 @@ class DoubleSide:
         return driver in self._slices
 
     def restart(self) -> None:
-        self._do(self._kubelet.stop())
-        self._do(self._kubelet.start())
+        self.do(self._kubelet.stop())
+        self.do(self._kubelet.start())
 
     def close(self) -> None:
-        self._do(self._kubelet.stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(WITHIN_S)
-        self._loop.close()
+        self.do(self._kubelet.stop())
+        super().close()
 
     def _wipe(self, driver: str) -> None:
         for one in [one for one in self._slices if driver in ("", one)]:
@@ -110,9 +103,6 @@ class DoubleSide:
         while await self._kubelet.unprepare(f"uid-{pod}"):
             await asyncio.sleep(RETRY_S)
         del self._pods[pod], self._said[pod]
-
-    def _do(self, what: Coroutine[object, object, _T]) -> _T:
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(WITHIN_S)
 
 
 class RealSide:
@@ -217,15 +207,6 @@ class Node:
         return [one for one in found if one.name.startswith(self.driver.partition(".")[0])]
 
 
-Case = Callable[[Node], None]
-
-
-class Cases(dict[str, Case]):
-    def __call__(self, played: Case) -> Case:
-        self[played.__name__.replace("_", "-")] = played
-        return played
-
-
 @contextmanager
 def opened(side: str) -> Iterator[Side]:
     if side == "real":
@@ -241,7 +222,7 @@ def opened(side: str) -> Iterator[Side]:
             double.close()
 
 
-def play(cases: Cases, case: str, side: Side) -> None:
+def play(cases: Cases[Node], case: str, side: Side) -> None:
     """Plays it with a driver of its own, whose name is short: it is in the paths of sockets. No pod of it is left."""
     node = Node(side, f"d{list(cases).index(case)}.io")
     cases[case](node)

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.contract.drivers.sides import SIDES, Cases, Node, Side, opened, play
+from tests.contract.drivers.sides import Node, Side, opened, play
+from tests.contract.kubelet.sides import SIDES, Cases
 from tests.patience import scaled
 from tests.peers.daemon import until
 
-CASES = case = Cases()
+CASES = case = Cases[Node]()
 WIPED_S = 30.0
 
 

@@ -9,7 +9,7 @@ from tests.contract.kubelet.sides import Cases, Node
 from tests.peers.daemon import until
 from tests.peers.deviceplugin import DevicePlugin, register, serving_plugin
 
-CASES = case = Cases()
+CASES = case = Cases[Node]()
 WORDS = "no key is free: 2 there are, 2 are in use"
 
 

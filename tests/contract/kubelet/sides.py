@@ -24,8 +24,25 @@ RETRY_S = 0.2
 _T = TypeVar("_T")
 
 
-class DoubleSide:
-    """The double on a loop of its own, and who runs its pods. On either side `has` returns when kubelet and the node's
+class Looped:
+    """It has a loop of its own."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def do(self, what: Coroutine[object, object, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(what, self.loop).result(WITHIN_S)
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(WITHIN_S)
+        self.loop.close()
+
+
+class DoubleSide(Looped):
+    """The double, and who runs its pods. On either side `has` returns when kubelet and the node's
     status have that capacity and that much allocatable, `failed` and `waits` are empty while a pod has not failed and
     does not wait, and `held` is what kubelet's checkpoint says."""
 
@@ -33,15 +50,13 @@ class DoubleSide:
         self.home = self.root = home
         self._kubelet = SimKubelet(str(home), OsFiles(), SystemClock())
         self._views = SimViews(str(home), self._kubelet)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
+        super().__init__()
         self._pods: dict[str, asyncio.Task[None]] = {}
         self._made: dict[str, kubepod.Pod] = {}
         self._said: dict[str, tuple[str, str]] = {}
         self._init_ended: dict[str, asyncio.Event] = {}
-        self._do(self._kubelet.start())
-        self._do(self._views.start())
+        self.do(self._kubelet.start())
+        self.do(self._views.start())
 
     def uid(self, pod: str) -> str:
         return f"uid-{pod}"
@@ -50,7 +65,7 @@ class DoubleSide:
         async def asked() -> tuple[int, int] | None:
             return self._kubelet.capacity(resource)
 
-        return self._do(asked())
+        return self.do(asked())
 
     def has(self, resource: str, capacity: tuple[int, int]) -> None:
         until(lambda: self.capacity(resource) == capacity, f"{capacity} of {resource}")
@@ -77,10 +92,10 @@ class DoubleSide:
             self._says(pod, "Pending")
             self._pods[pod] = asyncio.create_task(self._live(pod, resource, counts, init))
 
-        self._do(made())
+        self.do(made())
 
     def end_init(self, pod: str) -> None:
-        self._loop.call_soon_threadsafe(self._init_ended[pod].set)
+        self.loop.call_soon_threadsafe(self._init_ended[pod].set)
 
     def delete(self, pod: str) -> None:
         async def ended() -> None:
@@ -92,20 +107,18 @@ class DoubleSide:
             del self._made[pod]
             self._views.remove(self.uid(pod))
 
-        self._do(ended())
+        self.do(ended())
 
     def restart(self) -> None:
         for each in (self._kubelet.kill, self._views.stop, self._kubelet.start, self._views.start):
-            self._do(each())
+            self.do(each())
 
     def close(self) -> None:
         for pod in list(self._pods):
             self.delete(pod)
-        self._do(self._views.stop())
-        self._do(self._kubelet.stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(WITHIN_S)
-        self._loop.close()
+        self.do(self._views.stop())
+        self.do(self._kubelet.stop())
+        super().close()
 
     def _says(self, pod: str, phase: str, words: str = "") -> None:
         self._said[pod] = (phase, words)
@@ -132,16 +145,12 @@ class DoubleSide:
             self._says(pod, "Pending", why)
             await asyncio.sleep(RETRY_S)
 
-    def _do(self, what: Coroutine[object, object, _T]) -> _T:
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(WITHIN_S)
-
 
 Side = DoubleSide | KeyNode
-Case = Callable[["Node"], None]
 
 
-class Cases(dict[str, Case]):
-    def __call__(self, played: Case) -> Case:
+class Cases(dict[str, Callable[[_T], None]]):
+    def __call__(self, played: Callable[[_T], None]) -> Callable[[_T], None]:
         self[played.__name__.replace("_", "-")] = played
         return played
 
@@ -190,7 +199,7 @@ class Node:
         self.side.delete(pod)
 
 
-def play(cases: Cases, case: str, side: Side, words: int) -> None:
+def play(cases: Cases[Node], case: str, side: Side, words: int) -> None:
     """Plays it with a resource that is named after it by so many words; no pod of it is left."""
     node = Node(side, f"example.com/{'-'.join(case.split('-')[:words])}")
     cases[case](node)

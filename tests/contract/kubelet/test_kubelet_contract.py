@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.contract.kubelet import device_cases, view_cases
-from tests.contract.kubelet.sides import SIDES, Cases, Side, opened, play
+from tests.contract.kubelet.sides import SIDES, Cases, Node, Side, opened, play
 
 
 @pytest.fixture(name="side", scope="module", params=SIDES)
@@ -25,5 +25,5 @@ def _side(request: pytest.FixtureRequest) -> Iterator[Side]:
         for case in cases
     ],
 )
-def test_contract(side: Side, cases: Cases, words: int, case: str) -> None:
+def test_contract(side: Side, cases: Cases[Node], words: int, case: str) -> None:
     play(cases, case, side, words)

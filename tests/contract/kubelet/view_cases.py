@@ -17,7 +17,7 @@ from tests.contract.kubelet.sides import Cases, Node
 from tests.patience import scaled
 from tests.peers.daemon import until
 
-CASES = case = Cases()
+CASES = case = Cases[Node]()
 CALL_S = scaled(30.0)
 FIRST_S = scaled(60.0)
 Ids = dict[str, tuple[str, ...]]

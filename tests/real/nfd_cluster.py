@@ -44,6 +44,14 @@ class Cluster(rig.Cluster):
     async def find(self, path: str) -> Record | None:
         return await asyncio.to_thread(self.client.find, path)
 
+    async def numbers(self) -> dict[str, str] | None:
+        """Those in our object; None where there is none."""
+        found = await self.find(self.ours)
+        return None if found is None else numbers_of(found)
+
+    async def version(self) -> object:
+        return member(await self.call("GET", self.ours), "metadata", "resourceVersion")
+
     async def install(self) -> None:
         """NFD's kinds, its worker's object for the node, and Kata's rule."""
         await asyncio.to_thread(rig.define, self.client, "nfd_crds.yaml")

@@ -38,7 +38,6 @@ from tests.real.nfd_cluster import (
     capacity,
     installed,
     master,
-    numbers_of,
     running_cluster,
 )
 from tests.rigs.cluster import part
@@ -85,10 +84,9 @@ class Life:
 
         async def so() -> bool:
             try:
-                found = await self.cluster.find(self.cluster.ours)
+                return await self.cluster.numbers() == numbers
             except ApiError:
                 return False
-            return (None if found is None else numbers_of(found)) == numbers
 
         await self.until(so)
 
@@ -206,19 +204,16 @@ async def test_an_object_of_our_name_that_is_somebody_elses_is_left_alone(cluste
 
 
 async def test_the_object_of_an_earlier_life_stands_until_enough_is_known_of_keys(cluster: Cluster) -> None:
-    async def version() -> object:
-        return member(await cluster.call("GET", cluster.ours), "metadata", "resourceVersion")
-
     known: list[bool] = []
     async with installed(cluster):
         async with living(cluster) as life:
             life.want(tdx=12)
             await life.until_written({"tdx.total_keys": "12"})
-        before = await version()
+        before = await cluster.version()
         async with living(cluster, ready=lambda: bool(known)) as life:
             await life.until_told(served=True, written={"tdx": 12})
             await asyncio.sleep(5 * FAST.gap_s)
-            assert await version() == before
+            assert await cluster.version() == before
             known.append(True)
             await life.until_written(None)
 

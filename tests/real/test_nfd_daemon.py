@@ -26,9 +26,8 @@ from nodeward.people.rows import NodeView
 from nodeward.programs.once.uninstall import uninstall
 from nodeward_sim.doubles.nfd import KATA_RULE, NfdMaster
 from tests.component.daemon.rig import ROOT, Rig, rig
-from tests.component.daemon.test_keys import until_keys
+from tests.component.daemon.test_keys import VM, begin_machine, until_keys
 from tests.peers.daemon import NODEWARD
-from tests.peers.nriside import member
 from tests.real.nfd_cluster import (
     API,
     KEYS,
@@ -37,19 +36,17 @@ from tests.real.nfd_cluster import (
     capacity,
     installed,
     master,
-    numbers_of,
     running_cluster,
 )
 from tests.told import tell
 
 OURS = "devices.kubevirt.io/tdx"
-VM = f"{ROOT}/machine.slice/vm.scope"
 PODS = "/api/v1/namespaces/default/pods"
 
 
 async def until_written(cluster: Cluster, number: str) -> None:
     async with asyncio.timeout(WITHIN_S):
-        while (found := await cluster.find(cluster.ours)) is None or numbers_of(found) != {"tdx.total_keys": number}:
+        while await cluster.numbers() != {"tdx.total_keys": number}:
             await asyncio.sleep(0.05)
 
 
@@ -90,9 +87,6 @@ async def follow(cluster: Cluster, tmp_path: Path) -> None:
         rows = {"tdx": KeyKind((OURS, KEYS), publish=OURS, share=Share.OVERRIDE)}
         return replace(joined(cluster, tmp_path, settings), keys=KeysSettings(Mode.ENFORCE, rows))
 
-    async def version() -> object:
-        return member(await cluster.call("GET", cluster.ours), "metadata", "resourceVersion")
-
     async def said(node: Rig, number: str) -> None:
         await until_written(cluster, number)
         shown = await until_keys(node, f"NFD's number is to be {number}, and our object says {number}")
@@ -103,26 +97,20 @@ async def follow(cluster: Cluster, tmp_path: Path) -> None:
 
     await pods(cluster)
     async with installed(cluster), master(cluster) as nfd, rig(tmp_path, change=shared) as node:
-        with node.files.lock:
-            node.kernel.set_capacity("tdx", 16)
+        node.kernel.set_capacity("tdx", 16)
         await said(node, "15")
-        with node.files.lock:
-            node.kernel.make_cgroup(VM)
-            node.kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")
-            node.kernel.write(f"{ROOT}/machine.slice/cgroup.subtree_control", b"+misc")
-            node.kernel.charge(VM, "tdx", 3)
+        begin_machine(node, "tdx", 3)
         await said(node, "12")
         await nfd.reconcile(cluster.node)
         assert (await capacity(cluster))[KEYS] == "12"
-        before = await version()
+        before = await cluster.version()
         await node.stop()
         await node.start()
         await until_keys(node, "NFD's number is to be 12, and our object says 12")
-        assert await version() == before
-        with node.files.lock:
-            node.kernel.uncharge(VM, "tdx", 3)
+        assert await cluster.version() == before
+        node.kernel.uncharge(f"{ROOT}{VM}", "tdx", 3)
         await said(node, "15")
-        assert await version() != before
+        assert await cluster.version() != before
         assert "zzz-nodeward-node-1 is deleted" in await decommission(node)
         await asyncio.sleep(2.5)  # two rounds: it stays away
         assert await cluster.find(cluster.ours) is None
@@ -212,12 +200,8 @@ async def test_each_mode_before_with_and_after_nfd_and_kata(tmp_path: Path) -> N
 async def before_with_and_after(cluster: Cluster, tmp_path: Path) -> None:
     await pods(cluster)
     async with master(cluster) as nfd, rig(tmp_path, change=partial(joined, cluster, tmp_path)) as node:
-        with node.files.lock:
-            node.kernel.set_capacity("tdx", 16)
-            node.kernel.make_cgroup(VM)
-            node.kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")
-            node.kernel.write(f"{ROOT}/machine.slice/cgroup.subtree_control", b"+misc")
-            node.kernel.charge(VM, "tdx", FOREIGN)
+        node.kernel.set_capacity("tdx", 16)
+        begin_machine(node, "tdx", FOREIGN)
         table = Table(cluster, node)
         assert [await table.row("before", share, None) for share in Share] == ["absent"] * len(Share)
         async with installed(cluster):
@@ -242,12 +226,10 @@ async def kata_removed(table: Table, nfd: NfdMaster) -> None:
     finding = (await table.found())["keys-nfd-unruled"]
     assert "by which pods here ask 1: kubelet's next start ends those that ask by their overhead" in finding.what
     tell(f"Kata removed, NFD stays: the node lacks {KEYS}, our object says 13; doctor: {finding.what}")
-    with node.files.lock:
-        node.kernel.charge(VM, "tdx", 1)
+    node.kernel.charge(f"{ROOT}{VM}", "tdx", 1)
     await until_written(cluster, "12")
     assert "default/kata: promised 1" in await until_keys(node, "NFD's number is to be 12, and our object says 12")
-    with node.files.lock:
-        node.kernel.uncharge(VM, "tdx", 1)
+    node.kernel.uncharge(f"{ROOT}{VM}", "tdx", 1)
     await until_written(cluster, "13")
     await cluster.call("POST", RULES, KATA_RULE)
     await nfd.reconcile(cluster.node)

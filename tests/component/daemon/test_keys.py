@@ -69,6 +69,15 @@ async def until_keys(node: Rig, text: str) -> str:
     return said
 
 
+def begin_machine(node: Rig, key: str, amount: int) -> None:
+    """A machine outside of the pods begins and takes so many keys."""
+    with node.files.lock:
+        node.kernel.make_cgroup(f"{ROOT}{VM}")
+        for path in ("", "/machine.slice"):
+            node.kernel.write(f"{ROOT}{path}/cgroup.subtree_control", b"+misc")
+        node.kernel.charge(f"{ROOT}{VM}", key, amount)
+
+
 async def test_without_an_api_server_kubelet_itself_tells_what_pods_ask_for(tmp_path: Path) -> None:
     kata = kubepod.Pod(metadata=kubepod.ObjectMeta(name="kata", namespace="shop", uid="uid-kata"))
     kata.spec.containers.add(name="app")
@@ -90,10 +99,8 @@ async def test_a_foreign_machine_is_seen_and_named_beside_the_pods_and_goes_agai
     async with rig(tmp_path, change=counting) as node:
         path = await node.pod("a")
         await node.until_state(path, "enforced")
-        node.kernel.make_cgroup(f"{ROOT}{VM}")
-        node.kernel.write(f"{ROOT}/machine.slice/cgroup.subtree_control", b"+misc")
         node.kernel.charge(f"{ROOT}{path}/{node.made['a'][1]}", EPC, 1000)
-        node.kernel.charge(f"{ROOT}{VM}", EPC, 7)
+        begin_machine(node, EPC, 7)
 
         said = await until_keys(node, "outside 7")
 
@@ -172,10 +179,7 @@ async def test_katas_number_follows_what_is_sold_by_the_pages_example(tmp_path: 
 
         async with rig(tmp_path, change=beside_nfd) as node:
             node.kernel.set_capacity("tdx", 16)
-            node.kernel.make_cgroup(f"{ROOT}{VM}")
-            node.kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")
-            node.kernel.write(f"{ROOT}/machine.slice/cgroup.subtree_control", b"+misc")
-            node.kernel.charge(f"{ROOT}{VM}", "tdx", 4)
+            begin_machine(node, "tdx", 4)
             said = await until_keys(node, "NFD's number is to be 12, and our object says 12")
             assert "share is override (chosen: auto)" in said
             server.nfd.uninstall()

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from nodeward.core.decision import Adjustment, Final, Goal, Special
 from nodeward.core.events import Event, PluginTold, Question
@@ -121,6 +122,11 @@ class Node:
         if devices is not None:
             life.offer(devices, offering.resource)
         self.lives.append(life)
+        return life
+
+    async def serves(self, count: int, **more: Any) -> Life:
+        life = self.live(ids(count), **more)
+        await self.becomes((count, count))
         return life
 
     async def becomes(self, capacity: tuple[int, int] | None) -> None:

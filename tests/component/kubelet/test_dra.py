@@ -13,6 +13,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -234,41 +235,28 @@ async def test_a_claim_for_which_nothing_is_free_waits_within_the_call(host: Hos
         assert host.asked == 3
 
 
-def _replaced(host: Host) -> None:
-    host.api["shop/claim-a"] = replace(claim("other"), name="claim-a")
-
-
-def _elsewhere(host: Host) -> None:
-    one = claim("a")
-    host.api[one.title] = replace(one, allocated=(replace(one.allocated[0], pool="n2"),))
-
-
-def _nothing(host: Host) -> None:
-    host.api["shop/claim-a"] = replace(claim("a"), allocated=())
-
-
-def _away(host: Host) -> None:
-    host.away = "the API server does not answer"
-
-
-def _for_good(host: Host) -> None:
-    host.refusals = [Refusal("it is no claim of ours", Refused.BAD_VALUE)]
+A = claim("a")
 
 
 @pytest.mark.parametrize(
-    ("spoil", "why"),
+    ("changed", "why"),
     [
-        (_replaced, "is another one of that name by now"),
-        (_elsewhere, "it has a device of the pool 'n2', and this is 'n1'"),
-        (_nothing, "it has no device of tee.nodeward.io"),
-        (_away, "the API server does not answer"),
-        (_for_good, "it is no claim of ours"),
+        ({"api": {A.title: replace(claim("other"), name=A.name)}}, "is another one of that name by now"),
+        (
+            {"api": {A.title: replace(A, allocated=(replace(A.allocated[0], pool="n2"),))}},
+            "it has a device of the pool 'n2', and this is 'n1'",
+        ),
+        ({"api": {A.title: replace(A, allocated=())}}, "it has no device of tee.nodeward.io"),
+        ({"away": "the API server does not answer"}, "the API server does not answer"),
+        ({"refusals": [Refusal("it is no claim of ours", Refused.BAD_VALUE)]}, "it is no claim of ours"),
     ],
+    ids=["another of its name", "another pool's", "without a device", "unread", "refused for good"],
 )
 @told_in(beginning)
-async def test_a_claim_that_cannot_be_prepared_is_told_why(host: Host, spoil: Callable[[Host], None], why: str) -> None:
+async def test_a_claim_that_cannot_be_prepared_is_told_why(host: Host, changed: dict[str, Any], why: str) -> None:
     async with life(host):
-        spoil(host)
+        for name, value in changed.items():
+            setattr(host, name, value.copy() if isinstance(value, dict | list) else value)
         found = await host.prepare("a", "b") if not host.away else await host.prepare("a")
         assert why in found["a"].error
         assert host.away or found["b"].error == ""

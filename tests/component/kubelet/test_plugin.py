@@ -64,8 +64,7 @@ async def test_what_is_offered_is_what_the_node_has_and_each_change_is_a_whole_l
 
 @played()
 async def test_the_lowest_ids_are_given_first_and_the_pod_that_asks_is_asked_about(found: Node) -> None:
-    life = found.live(ids(12))
-    await found.becomes((12, 12))
+    life = await found.serves(12)
     await found.kubelet.admit("a", TDX, (Asks("app", 2),))
     await found.kubelet.admit("b", TDX, (Asks("setup", 1, init=True), Asks("app", 2)))
     assert found.kubelet.held("a", TDX) == ("tdx-key-0000", "tdx-key-0001")
@@ -81,8 +80,7 @@ async def test_the_lowest_ids_are_given_first_and_the_pod_that_asks_is_asked_abo
 
 @played()
 async def test_a_refusal_is_told_with_its_words(found: Node) -> None:
-    life = found.live(ids(2))
-    await found.becomes((2, 2))
+    life = await found.serves(2)
     life.said.answer = lambda _: refused("no tdx key is free: 2 of 2 are in use")
     with pytest.raises(AdmissionError, match="code = ResourceExhausted desc = no tdx key is free: 2 of 2 are in"):
         await found.kubelet.admit("a", TDX, APP)
@@ -116,8 +114,7 @@ def fault(_: Question) -> Final:
 async def test_what_nobody_has_said_yes_to_is_refused_in_time(
     found: Node, answer: Callable[[Question], Final | Awaitable[Final]], told: str
 ) -> None:
-    life = found.live(ids(2))
-    await found.becomes((2, 2))
+    life = await found.serves(2)
     life.said.answer = answer
     with pytest.raises(AdmissionError, match=told) as refusal:
         await found.kubelet.admit("a", TDX, APP)
@@ -140,8 +137,7 @@ async def test_what_nobody_has_said_yes_to_is_refused_in_time(
 async def test_a_hostile_request_is_refused_and_nobody_is_asked(
     found: Node, home: Path, request_: bytes, told: str
 ) -> None:
-    life = found.live(ids(2))
-    await found.becomes((2, 2))
+    life = await found.serves(2)
     client = GrpcClient(str(home / "device-plugins" / found.sockets[0]))
     with pytest.raises(GrpcError, match=told) as refusal:
         await client.call("/v1beta1.DevicePlugin/Allocate", request_, 10.0)
@@ -157,8 +153,7 @@ async def test_a_hostile_request_is_refused_and_nobody_is_asked(
 async def test_several_containers_of_one_request_are_one_question_with_an_answer_each(found: Node, home: Path) -> None:
     quotes = home / "qgs"
     quotes.mkdir()
-    life = found.live(ids(3), mount=str(quotes), nodes=("/dev/null",))
-    await found.becomes((3, 3))
+    life = await found.serves(3, mount=str(quotes), nodes=("/dev/null",))
     one = [protocol.ContainerAllocateRequest(devices_ids=[f"tdx-key-000{number}"]) for number in (0, 2)]
     client = GrpcClient(str(home / "device-plugins" / found.sockets[0]))
     request = protocol.AllocateRequest(container_requests=one).SerializeToString()
@@ -174,8 +169,7 @@ async def test_several_containers_of_one_request_are_one_question_with_an_answer
 @played()
 async def test_very_many_starts_that_wait_leave_room_for_an_allocate(found: Node) -> None:
     count = MAX_CALLS + 10
-    life = found.live(ids(count + 1))
-    await found.becomes((count + 1, count + 1))
+    life = await found.serves(count + 1)
     for number in range(count):
         await found.kubelet.admit(f"pod-{number}", TDX, APP)
     life.said.answer = lambda question: YES if isinstance(question, Allocating) else never()
@@ -214,8 +208,7 @@ async def test_a_kubelet_that_begins_anew_is_registered_with_by_the_next_looks(
 
     monkeypatch.setattr(Folder, "look", look)
 
-    life = found.live(ids(4))
-    await found.becomes((4, 4))
+    life = await found.serves(4)
     await found.kubelet.admit("a", TDX, APP)
     (first,) = found.sockets
     await give(found, sign, first)
@@ -235,8 +228,7 @@ async def test_a_kubelet_that_begins_anew_is_registered_with_by_the_next_looks(
 async def test_a_plugin_whose_server_a_bad_request_has_ended_offers_again_and_is_not_ready_meanwhile(
     found: Node, home: Path
 ) -> None:
-    life = found.live(ids(2))
-    await found.becomes((2, 2))
+    life = await found.serves(2)
     await until(lambda: life.said.standing == "serving", "kubelet reads our list")
     await asyncio.to_thread(send_bad_path, str(home / "device-plugins" / found.sockets[0]))
     await until(lambda: [ready for ready, _ in life.noted] == [True, False, True], f"{life.noted}")
@@ -263,8 +255,7 @@ async def give(found: Node, sign: str, endpoint: str) -> None:
 
 @played()
 async def test_the_end_of_the_daemon_sends_no_empty_list_and_the_next_one_finds_the_node_as_it_was(found: Node) -> None:
-    life = found.live(ids(4))
-    await found.becomes((4, 4))
+    life = await found.serves(4)
     await life.end()
     await found.becomes((4, 0))
     assert found.sockets == []
@@ -301,8 +292,7 @@ async def test_a_file_call_that_hangs_is_named_and_not_taken_for_a_silent_kubele
 
 @played()
 async def test_what_is_withdrawn_is_gone_at_once_and_stays_so(found: Node) -> None:
-    life = found.live(ids(4))
-    await found.becomes((4, 4))
+    life = await found.serves(4)
     assert await life.plugin.withdraw() == f"{TDX}: kubelet has none left"
     life.offer(ids(3))
     await found.becomes((0, 0))

@@ -40,8 +40,7 @@ async def test_a_rival_that_registers_later_has_the_name_until_it_ends(
 ) -> None:
     """Kubelet goes on reading our list, so nothing but the checkpoint tells of it."""
     monkeypatch.setattr(plugin, "RIVAL_S", 0.5)
-    life = found.live(ids(4))
-    await found.becomes((4, 4))
+    life = await found.serves(4)
     theirs = running_plugin(home / "device-plugins", TDX, ["tdx0", "tdx1"])
     await asyncio.to_thread(theirs.__enter__)
     await until(lambda: life.said.standing == "rival", "it yields")
@@ -133,8 +132,7 @@ async def test_our_own_number_in_the_nodes_status_keeps_us_from_nothing_after_a_
 ) -> None:
     """Given an API server that does not say who wrote it, when kubelet begins anew without its checkpoint, then what
     stands there is not taken for somebody else's."""
-    life = found.live(ids(4))
-    await found.becomes((4, 4))
+    life = await found.serves(4)
     life.on_node = OnNode(4)
     await found.kubelet.kill()
     (home / "device-plugins" / "kubelet_internal_checkpoint").unlink()

@@ -76,8 +76,12 @@ class Node:
     waited_for: list[str] = field(default_factory=list)
     last_ask: int = 0
 
+    @property
+    def wall_ns(self) -> int:
+        return self.at_ns
+
     def tell(self, event: ev.Event) -> Decision:
-        stamped = replace(event, at_ns=self.at_ns, wall_ns=self.at_ns, seq=self.state.seq + 1)
+        stamped = replace(event, at_ns=self.at_ns, wall_ns=self.wall_ns, seq=self.state.seq + 1)
         before = self.state.keys
         self.state, decision = apply(self.state, stamped)
         assert not decision.faults, decision.faults
@@ -166,6 +170,13 @@ class Node:
             self.tell(launcher(uid, len(ids)))
             self.tell(ev.SandboxStarted(sandbox(uid)))
         return refused
+
+    def having(self, uid: str, *ids: str, runs: bool = False) -> "Node":
+        """It has admitted this pod, whose VM has taken its keys if it `runs`."""
+        assert self.admit(uid, *ids) == ""
+        if runs:
+            self.charged, self.root = {**self.charged, uid: len(ids)}, self.root + len(ids)
+        return self
 
     def start(self, *ids: str) -> str:
         return self.ask(ev.Starting(TDX, ids))

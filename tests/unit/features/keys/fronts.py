@@ -299,40 +299,33 @@ def shared(share: str) -> Move:
     return move
 
 
-def _moves(*, foreign: bool, share: str = "") -> Iterator[tuple[str, Move]]:
-    yield from {
-        "allocates": allocates,
-        "prepares": prepares,
-        "gives up": gives_up,
-        "sees": sees,
-        "writes": writes,
-        "hears": hears,
-    }.items()
-    yield "ends", lambda world, _: _ends(world, charged=False, forced=False)
-    yield "ends, drains", lambda world, _: _ends(world, charged=True, forced=False)
-    yield "is forced to end", lambda world, _: _ends(world, charged=True, forced=True)
-    yield from {"lets go": lets_go, "is freed": is_freed, "asks": asks, "dies": dies}.items()
-    if foreign:
-        yield from {"takes": takes, "gives": gives}.items()
-    if share:
-        yield f"share {share}", shared(share)
-        yield "passes", passes
-
-
 def reads(world: World, _: Found) -> bool:
     world.node.after(2)
     world.node.sample()
     return True
 
 
+def _moves(*, foreign: bool, share: str) -> dict[str, Move]:
+    after = (lets_go, is_freed, asks, dies, *((takes, gives) if foreign else ()))
+    return {
+        **{one.__name__: one for one in (allocates, prepares, gives_up, sees, writes, hears)},
+        "ends": lambda world, _: _ends(world, charged=False, forced=False),
+        "ends, drains": lambda world, _: _ends(world, charged=True, forced=False),
+        "is forced to end": lambda world, _: _ends(world, charged=True, forced=True),
+        **{one.__name__: one for one in after},
+        **({f"share {share}": shared(share), "passes": passes} if share else {}),
+        "reads": reads,
+    }
+
+
 def explore(keys: int, share: str, *, foreign: bool = False, to: str = "") -> Found:
     """Plays every history; what was found. `to`: the share that the operator changes to at some time."""
     first = World(node(share, keys), keys)
     first.seen = first.node.sells()
-    moves, found = [*_moves(foreign=foreign, share=to), ("reads", reads)], Found()
+    moves, found = _moves(foreign=foreign, share=to), Found()
 
     def steps(world: World) -> Iterator[World]:
-        for name, move in moves:
+        for name, move in moves.items():
             after = replace(world, node=copied(world.node), way=(*world.way, name))
             before = after.promised
             if move(after, found):

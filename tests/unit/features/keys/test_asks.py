@@ -14,9 +14,7 @@ from tests.unit.features.keys.asking import ID, ROW, TDX, Node, kata, launcher, 
 
 
 def test_a_refusal_names_no_pod_to_end_where_none_was_promised_a_key() -> None:
-    node = Node(capacity={"tdx": 1}).begin()
-    assert node.admit("a", ID[0]) == ""
-    node.charged, node.root = {"a": 1}, 1
+    node = Node(capacity={"tdx": 1}).begin().having("a", ID[0], runs=True)
     node.views(8)
     node.tell(launcher("a", terminal=True))
     node.view()
@@ -126,11 +124,17 @@ def test_nothing_is_granted_while_the_journal_is_not_to_be_trusted() -> None:
     assert node.settle().healthy() == 16
 
 
-def test_the_next_container_of_a_pod_has_its_init_containers_id_for_nothing() -> None:
+def after_an_init_container() -> Node:
+    """Of one key, whose id kubelet has given to it."""
     node = Node(capacity={"tdx": 1}).begin()
     node.tell(launcher("a", init=1))
     assert node.allocate(ID[0]) == ""
     node.held["a"] = (ID[0],)
+    return node
+
+
+def test_the_next_container_of_a_pod_has_its_init_containers_id_for_nothing() -> None:
+    node = after_an_init_container()
     assert node.allocate(ID[0]) == ""
     assert node.waited_for == ["keys", "keys", "held"]
     assert len(node.commits) == 1
@@ -138,10 +142,7 @@ def test_the_next_container_of_a_pod_has_its_init_containers_id_for_nothing() ->
 
 
 def test_no_id_is_taken_for_a_pods_own_by_a_view_from_before_the_question() -> None:
-    node = Node(capacity={"tdx": 1}).begin()
-    node.tell(launcher("a", init=1))
-    assert node.allocate(ID[0]) == ""
-    node.held["a"] = (ID[0],)
+    node = after_an_init_container()
     node.view()
     node.held_fault = "torn"
     assert "1 held by pods" in node.allocate(ID[0])
@@ -149,10 +150,7 @@ def test_no_id_is_taken_for_a_pods_own_by_a_view_from_before_the_question() -> N
 
 def test_an_id_of_a_pod_that_has_started_needs_a_second_key() -> None:
     """Kubelet has forgotten that it gave the id away, as it may while somebody lists its pods' resources."""
-    node = Node(capacity={"tdx": 1}).begin()
-    node.tell(launcher("a", init=1))
-    assert node.allocate(ID[0]) == ""
-    node.held["a"] = (ID[0],)
+    node = after_an_init_container()
     node.tell(ev.SandboxStarted(sandbox("a")))
     assert "1 held by pods or promised to them" in node.allocate(ID[0])
     node.capacity = {"tdx": 2}
@@ -192,9 +190,7 @@ def test_a_start_of_ids_that_nobody_is_known_to_have_is_refused_until_kubelet_te
 
 
 def test_of_two_pods_with_one_id_the_one_that_has_taken_nothing_starts() -> None:
-    node = Node(capacity={"tdx": 2}).begin()
-    assert node.admit("a", ID[0]) == ""
-    node.charged, node.root = {"a": 1}, 1
+    node = Node(capacity={"tdx": 2}).begin().having("a", ID[0], runs=True)
     node.settle()
     assert node.admit("b", ID[0]) == ""
     node.root = 2

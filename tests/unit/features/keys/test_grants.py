@@ -300,16 +300,15 @@ def test_writes_that_keep_failing_are_told_and_one_alone_is_not(tmp_path: Path) 
     assert kept(one) == []
 
 
-NONE = (
-    pytest.param(None, id="removed"),
-    pytest.param(b"", id="empty"),
-    pytest.param(HEAD[:-1], id="head unfinished"),
-    pytest.param(b'{"version":1,"boot":"other"}\nrubbish\n', id="another boot"),
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(None, id="removed"),
+        pytest.param(b"", id="empty"),
+        pytest.param(HEAD[:-1], id="head unfinished"),
+        pytest.param(b'{"version":1,"boot":"other"}\nrubbish\n', id="another boot"),
+    ],
 )
-"""What a start finds that says nothing of this boot."""
-
-
-@pytest.mark.parametrize("content", NONE)
 def test_a_first_start_since_the_boot_has_no_grants_and_has_lost_none(content: bytes | None) -> None:
     for noted in ("", "11111111-0000-4000-8000-000000000001"):
         kernel = fresh()

@@ -38,9 +38,7 @@ def test_an_id_by_kubelets_word_alone_is_not_given_again_while_the_kernel_has_no
 
 def test_a_full_node_gives_the_key_of_a_pod_that_has_ended_to_the_next_at_once() -> None:
     """Kubelet's checkpoint goes on naming the pod: it forgets it as it gives out the next device."""
-    node = Node(capacity={"tdx": 1}).begin()
-    assert node.admit("a", ID[0]) == ""
-    node.charged, node.root = {"a": 1}, 1
+    node = Node(capacity={"tdx": 1}).begin().having("a", ID[0], runs=True)
     node.views(6)
     node.sample()
     assert node.allocate(ID[0]), "it runs"
@@ -104,9 +102,7 @@ def test_a_list_that_began_with_the_view_that_named_the_pod_says_that_it_has_end
 
 
 def test_an_id_of_two_pods_leaves_nothing_to_publish_when_one_of_them_ends() -> None:
-    node = Node(capacity={"tdx": 2}).begin()
-    assert node.admit("a", ID[0]) == ""
-    node.charged, node.root = {"a": 1}, 1
+    node = Node(capacity={"tdx": 2}).begin().having("a", ID[0], runs=True)
     node.settle()
     assert node.admit("b", ID[0]) == ""
     node.views(8)
@@ -116,8 +112,7 @@ def test_an_id_of_two_pods_leaves_nothing_to_publish_when_one_of_them_ends() -> 
 
 
 def test_ids_are_free_again_after_two_views_without_a_pod_that_lives_and_that_is_put_on_record() -> None:
-    node = Node(capacity={"tdx": 2}).begin()
-    assert node.admit("a", ID[0]) == ""
+    node = Node(capacity={"tdx": 2}).begin().having("a", ID[0])
     node.views(6)
     node.tell(launcher("a", terminal=True))
     node.view()

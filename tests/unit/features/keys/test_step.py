@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from nodeward.cli.keys import lines
 from nodeward.core import events as ev
-from nodeward.core.decision import Decision, Target
+from nodeward.core.decision import Target
 from nodeward.core.devices import PluginStanding
 from nodeward.core.modes import Mode
 from nodeward.core.workload import PodUid
-from nodeward.features.all import ENGINE, apply
+from nodeward.features.all import ENGINE
 from nodeward.features.keys.delays import BOUNDS_MS, row
 from nodeward.features.keys.device_ids import MOST_IDS
 from nodeward.features.keys.settings import Share
@@ -86,8 +86,7 @@ def test_a_resource_that_counts_bytes_is_offered_by_so_many_ids_and_no_more() ->
 
 
 def test_a_kernel_that_cannot_be_read_has_nothing_to_give_and_the_list_stays() -> None:
-    node = Node().begin()
-    assert node.admit("a", ID[0]) == ""
+    node = Node().begin().having("a", ID[0])
     node.tell(ev.KeysRead(node.state.seq))
     assert [healthy for _, healthy in node.listed] == [True] + [False] * 15
     row = node.row
@@ -110,8 +109,7 @@ def test_a_kernel_that_cannot_be_read_has_nothing_to_give_and_the_list_stays() -
 
 
 def test_while_a_read_of_the_nodes_counter_fails_nothing_is_given_and_granted_ids_stay() -> None:
-    node = Node().begin()
-    assert node.admit("a", ID[0]) == ""
+    node = Node().begin().having("a", ID[0])
     node.root_fails = True
     for refused in (node.allocate(ID[1]), node.start(ID[0])):
         assert "how many keys are in use is not told: the root's misc.current did not show them" in refused
@@ -127,8 +125,7 @@ def test_while_a_read_of_the_nodes_counter_fails_nothing_is_given_and_granted_id
 
 
 def test_the_operator_goes_to_observe_and_back_and_no_grant_is_lost() -> None:
-    node = Node().begin()
-    assert node.admit("a", ID[0]) == ""
+    node = Node().begin().having("a", ID[0])
     node.tell(SettingsChanged(offering(mode=Mode.OBSERVE)))
     assert node.withdrawn
     assert "it is not offered here" in node.allocate(ID[1])
@@ -189,13 +186,9 @@ def test_each_id_is_shown_with_its_state_and_how_long_it_has_stood_so() -> None:
 class Jumping(Node):
     walls: list[int] = field(default_factory=list)
 
-    def tell(self, event: ev.Event) -> Decision:
-        wall_ns = self.walls[self.state.seq % len(self.walls)] if self.walls else self.at_ns
-        stamped = replace(event, at_ns=self.at_ns, wall_ns=wall_ns, seq=self.state.seq + 1)
-        self.state, decision = apply(self.state, stamped)
-        assert not decision.faults, decision.faults
-        self.goals.update((str(goal.target), goal) for goal in decision.goals)
-        return decision
+    @property
+    def wall_ns(self) -> int:
+        return self.walls[self.state.seq % len(self.walls)]
 
 
 def life(walls: list[int]) -> list[object]:

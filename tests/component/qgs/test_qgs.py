@@ -122,12 +122,6 @@ async def test_a_socket_whose_owner_never_accepts_does_not_hold_us(tmp_path: Pat
     assert said.startswith(f"{path}: ")
 
 
-@told_in(serving)
-async def test_one_that_accepts_and_never_answers_does_not_hold_us(service: Qgs) -> None:
-    service.hang = True
-    assert await edge.ask(str(service.path), PATIENCE_S) == f"{service.path}: no answer within {PATIENCE_S:g} s"
-
-
 @asynccontextmanager
 async def told_by(wanted: Callable[[], str]) -> AsyncIterator[asyncio.Queue[Event]]:
     told = asyncio.Queue[Event]()

@@ -7,7 +7,6 @@ import pytest
 from nodeward.core import events as ev
 from nodeward.core.devices import PluginStanding
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
-from nodeward.features.keys.device_ids import SETTLE_NS
 from tests.unit.features.build import sandbox
 from tests.unit.features.keys.asking import ID, KATA, TDX, Node, kata, launcher
 
@@ -275,18 +274,6 @@ def test_a_pod_that_only_kubelet_names_has_not_ended_because_the_machine_slept()
     assert node.row.free == 0, "it is a pod's that has just been admitted"
     node.views(6)
     assert node.row.free == 1
-
-
-def test_a_view_that_says_the_same_again_keeps_the_time_of_the_first() -> None:
-    """Of a pod that nobody but kubelet names it is known after SETTLE_NS that it has ended."""
-    node = Node().begin()
-    node.held["a"] = (ID[0],)
-    for _ in range(4):
-        node.view()
-        node.after(2)
-    assert node.at_ns - (node.state.keys.held.at_ns if node.state.keys.held else 0) > SETTLE_NS
-    node.view()
-    assert node.state.keys.offers["tdx"].grants[ID[0]].times == 0
 
 
 def test_a_rivals_id_is_listed_until_its_pod_has_ended_and_is_offered_to_nobody_then() -> None:

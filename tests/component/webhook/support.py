@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from nodeward.features.admission.door.doors import Patience, listen
@@ -57,16 +57,29 @@ def swap(target: Path, version: Path) -> None:
             (target / f"tls.{end}").symlink_to(f"..data/tls.{end}")
 
 
+async def answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
+    """Status, headers by their names in lower case, and body."""
+    status, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().rstrip().split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return int(status.split()[1]), headers, await reader.readexactly(int(headers["content-length"]))
+
+
 @dataclass(slots=True)
 class Serving:
     port: int
     trust: ssl.SSLContext
     server: WebhookServer
     tls: ReloadingTls
-    answers: list[bytes] = field(default_factory=list)
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.trust)
+
+    async def known(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection that has brought a review, and has the answer."""
+        reader, writer = await self.open()
+        writer.write(REQUEST)
+        assert (await answer(reader))[0] == 200
+        return reader, writer
 
     async def post(self, body: bytes, headers: dict[str, str] | None = None, path: str = PATH) -> tuple[int, bytes]:
         return await asyncio.to_thread(self._post, body, JSON_TYPE if headers is None else headers, path)
@@ -116,13 +129,8 @@ def served(bounds: Bounds | None = None, patience: Patience | None = None) -> Ca
 
 @contextmanager
 def program(folder: Path, *settings: str, stderr: int | None = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
-    flags = [
-        "webhook.address=127.0.0.1",
-        "webhook.port=0",
-        f"webhook.certificate_file={folder}/tls.crt",
-        f"webhook.key_file={folder}/tls.key",
-        *settings,
-    ]
+    pair = f"webhook.certificate_file={folder}/tls.crt", f"webhook.key_file={folder}/tls.key"
+    flags = "webhook.address=127.0.0.1", "webhook.port=0", *pair, *settings
     command = [NODEWARD, "webhook", *(word for flag in flags for word in ("--set", flag))]
     process = subprocess.Popen(command, stderr=stderr, text=True)
     try:

@@ -20,7 +20,7 @@ from nodeward.features.settings import Settings
 from nodeward.host.tls import shake_hands
 from nodeward.programs.webhook import decider
 from tests.component.kubernetes.support import until
-from tests.component.webhook.support import EPC, GOOD, HEAD, REQUEST, Serving, served
+from tests.component.webhook.support import EPC, GOOD, HEAD, REQUEST, Serving, answer, served
 from tests.patience import scaled
 from tests.unit.features.admission.rounds import container, pod_of, review
 
@@ -86,9 +86,7 @@ async def test_the_log_says_at_once_who_does_not_trust_the_certificate_but_not_w
 @served(patience=Patience(request_s=scaled(1.0)))
 async def test_what_is_idle_after_an_answer_stays_open(here: Serving) -> None:
     """An API server keeps connections; closing one under its next request would fail that review."""
-    reader, writer = await here.open()
-    writer.write(REQUEST)
-    await reader.readuntil(b"\r\n\r\n")
+    reader, writer = await here.known()
     other, closed = await here.open()
     assert await other.read() == b""  # a stranger's whole patience went by meanwhile
     closed.close()
@@ -103,9 +101,7 @@ async def test_what_is_idle_after_an_answer_stays_open(here: Serving) -> None:
 async def test_strangers_make_room_for_newcomers_and_known_clients_stay(
     here: Serving, caplog: pytest.LogCaptureFixture, greeted: bool
 ) -> None:
-    known, writer = await here.open()
-    writer.write(REQUEST)
-    await known.readuntil(b"\r\n\r\n")
+    known, writer = await here.known()
     strangers = [await (here.open() if greeted else asyncio.open_connection("127.0.0.1", here.port)) for _ in range(30)]
     assert (await here.post(GOOD))[0] == 200
     writer.write(REQUEST)
@@ -127,10 +123,7 @@ async def test_who_has_brought_a_review_and_is_idle_for_longest_makes_room_where
     """Else who has brought one on each of all connections would keep API servers out for an hour."""
     known = []
     for _ in range(4):
-        reader, writer = await here.open()
-        writer.write(REQUEST)
-        await reader.readuntil(b"\r\n\r\n")
-        known.append((reader, writer))
+        known.append(await here.known())
         while any(one.answered for one in here.server.doors._known):
             await asyncio.sleep(0.01)
     assert (await here.post(GOOD))[0] == 200
@@ -167,24 +160,20 @@ class LateCancel(asyncio.Transport):
         raise asyncio.CancelledError
 
 
-def test_a_handshake_whose_call_is_cancelled_as_it_ends_leaves_no_connection(
+async def test_a_handshake_whose_call_is_cancelled_as_it_ends_leaves_no_connection(
     pki: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given a loop in which two thousand came at once, when the oldest one is evicted or the server stops."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(pki / "first.crt", pki / "first.key")
-
-    async def story() -> None:
-        server = WebhookServer(decider(Settings()), lambda: context)
-        connection = Connection(server.doors, server, Common(asyncio.get_running_loop()))
-        loop = LateCancel(ssl.create_default_context(cafile=str(pki / "ca.crt")))
-        with socket.socket() as peer, monkeypatch.context() as patch, suppress(asyncio.CancelledError):
-            patch.setattr(asyncio, "get_running_loop", lambda: loop)
-            await shake_hands(peer, connection, context, bytearray(1 << 16), 5.0, 1.0)
-        await asyncio.sleep(0)
-        assert len(server.doors) == 0
-
-    asyncio.run(story())
+    server = WebhookServer(decider(Settings()), lambda: context)
+    connection = Connection(server.doors, server, Common(asyncio.get_running_loop()))
+    loop = LateCancel(ssl.create_default_context(cafile=str(pki / "ca.crt")))
+    with socket.socket() as peer, monkeypatch.context() as patch, suppress(asyncio.CancelledError):
+        patch.setattr(asyncio, "get_running_loop", lambda: loop)
+        await shake_hands(peer, connection, context, bytearray(1 << 16), 5.0, 1.0)
+    await asyncio.sleep(0)
+    assert len(server.doors) == 0
 
 
 class Dead(asyncio.Transport):
@@ -209,11 +198,6 @@ async def test_a_connection_that_cannot_be_closed_keeps_no_other_open(here: Serv
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    head = await reader.readuntil(b"\r\n\r\n")
-    return int(head.split()[1]), await reader.readexactly(int(head.lower().partition(b"content-length:")[2].split()[0]))
-
-
 @served()
 async def test_requests_written_behind_one_another_are_answered_in_their_order(here: Serving) -> None:
     reader, writer = await here.open()
@@ -221,8 +205,8 @@ async def test_requests_written_behind_one_another_are_answered_in_their_order(h
     assert b"\r\nContent-Length: 3\r\n" in await reader.readuntil(b"\r\n\r\n"), "an answer to HEAD has no body"
     writer.write((REQUEST + HEALTH) * 300 + REQUEST[:-9])
     for _ in range(300):
-        assert json.loads((await answer(reader))[1])["response"]["allowed"] is True
-        assert await answer(reader) == (200, b"ok\n")
+        assert json.loads((await answer(reader))[2])["response"]["allowed"] is True
+        assert (await answer(reader))[::2] == (200, b"ok\n")
     writer.write(REQUEST[-9:])
     assert (await answer(reader))[0] == 200
     writer.close()
@@ -237,16 +221,12 @@ async def test_others_are_served_between_requests_behind_one_another(here: Servi
     second.write(REQUEST)
     seen: list[str] = []
 
-    async def last() -> None:
-        for _ in range(2000):
-            await answer(crowd)
-        seen.append("crowd")
+    async def answers(reader: asyncio.StreamReader, count: int, who: str) -> None:
+        for _ in range(count):
+            await answer(reader)
+        seen.append(who)
 
-    async def once() -> None:
-        await answer(other)
-        seen.append("other")
-
-    await asyncio.gather(last(), once())
+    await asyncio.gather(answers(crowd, 2000, "crowd"), answers(other, 1, "other"))
     assert seen == ["other", "crowd"]
     writer.close()
     second.close()
@@ -321,9 +301,7 @@ async def test_who_never_writes_the_rest_of_an_answered_request_is_closed_and_no
 
 @served(patience=Patience(idle_s=0.3))
 async def test_a_connection_that_is_idle_for_long_is_closed(here: Serving) -> None:
-    reader, writer = await here.open()
-    writer.write(REQUEST)
-    assert (await answer(reader))[0] == 200
+    reader, writer = await here.known()
     assert await reader.read() == b""
     writer.close()
     assert here.server.doors.counts.slow == 0
@@ -337,7 +315,13 @@ async def test_who_takes_its_answers_late_gets_all_of_them(here: Serving) -> Non
     request = f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body
     times = 250
     reader, writer = await here.open()
-    asking = asyncio.create_task(_write(writer, request, times))
+
+    async def ask() -> None:
+        for _ in range(times):
+            writer.write(request)
+            await writer.drain()
+
+    asking = asyncio.create_task(ask())
     reviewed = -1
     while reviewed != here.server.counts.allowed:  # until it does not go on
         reviewed = here.server.counts.allowed
@@ -349,9 +333,3 @@ async def test_who_takes_its_answers_late_gets_all_of_them(here: Serving) -> Non
     await asking
     assert here.server.counts.allowed == times
     writer.close()
-
-
-async def _write(writer: asyncio.StreamWriter, request: bytes, times: int) -> None:
-    for _ in range(times):
-        writer.write(request)
-        await writer.drain()

@@ -4,16 +4,14 @@ import http.client
 import os
 import re
 import resource
-import shutil
 import signal
 import socket
 import ssl
 import stat
 import subprocess
-import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,37 +20,42 @@ from nodeward.features.admission.door.server import PATH
 from tests.component.webhook import crowd
 from tests.component.webhook.crowd import Client, Said
 from tests.component.webhook.support import GOOD, JSON_TYPE, REQUEST, WITHIN_S, install, port_of, post, program
+from tests.patience import until
 from tests.peers.find import absent
-
-DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 
 
 def trust(pki: Path) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(pki / "ca.crt"))
 
 
-def test_ten_thousand_connections_that_say_nothing_do_not_lock_anybody_out(pki: Path, tmp_path: Path) -> None:
-    if DESCRIPTORS < 10_500:
-        absent(f"at most {DESCRIPTORS} descriptors: ulimit -n 11000 for this test")
-    install(pki, "first", tmp_path)
+@contextmanager
+def descriptors(needed: int) -> Iterator[Callable[[], None]]:
+    """A server that begins here has as few as a container may have; what is given gives this process enough."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 10_500)), hard))
+    if hard < needed:
+        absent(f"at most {hard} descriptors: ulimit -n {needed} for this test")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
     try:
-        with program(tmp_path) as process, ExitStack() as held:
-            port, context = port_of(process), trust(pki)
-            known = http.client.HTTPSConnection("127.0.0.1", port, timeout=WITHIN_S, context=context)
-            held.callback(known.close)
-            known.request("POST", PATH, GOOD, JSON_TYPE)
-            known.getresponse().read()
-            for _ in range(10_000):
-                one = socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S)
-                held.callback(one.close)
-            known.request("POST", PATH, GOOD, JSON_TYPE)
-            assert known.getresponse().status == 200
-            assert post(port, context) == 200
-            assert len(os.listdir(f"/proc/{process.pid}/fd")) < 2_100
+        yield lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_ten_thousand_connections_that_say_nothing_do_not_lock_anybody_out(pki: Path, tmp_path: Path) -> None:
+    install(pki, "first", tmp_path)
+    with descriptors(10_500) as may_open_more, program(tmp_path) as process, ExitStack() as held:
+        port, context = port_of(process), trust(pki)
+        may_open_more()
+        known = http.client.HTTPSConnection("127.0.0.1", port, timeout=WITHIN_S, context=context)
+        held.callback(known.close)
+        known.request("POST", PATH, GOOD, JSON_TYPE)
+        known.getresponse().read()
+        for _ in range(10_000):
+            held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S))
+        known.request("POST", PATH, GOOD, JSON_TYPE)
+        assert known.getresponse().status == 200
+        assert post(port, context) == 200
+        assert len(os.listdir(f"/proc/{process.pid}/fd")) < 2_100
 
 
 def test_at_sigterm_what_has_begun_is_answered_and_nobody_new_comes_in(pki: Path, tmp_path: Path) -> None:
@@ -72,9 +75,7 @@ def test_at_sigterm_what_has_begun_is_answered_and_nobody_new_comes_in(pki: Path
         link.close()
 
         process.send_signal(signal.SIGTERM)
-        end = time.monotonic() + WITHIN_S
-        while refused(port) is False:
-            assert time.monotonic() < end
+        until(lambda: refused(port), "nobody new comes in")
         while idle.recv(4096):
             pass  # the rest of its answer, and then its end: it is closed first
         begun.sendall(REQUEST[200:])
@@ -98,25 +99,13 @@ def refused(port: int) -> bool:
 
 
 def test_a_new_certificate_is_used_without_a_restart(pki: Path, tmp_path: Path) -> None:
+    first, second = ((pki / f"{name}.crt").read_text() for name in ("first", "second"))
     install(pki, "first", tmp_path)
-
-    def shown(port: int) -> object:
-        with (
-            socket.create_connection(("127.0.0.1", port), WITHIN_S) as plain,
-            trust(pki).wrap_socket(plain, server_hostname="127.0.0.1") as link,
-        ):
-            found = link.getpeercert()
-            assert found is not None
-            return found["subject"]
-
     with program(tmp_path) as process:
-        port = port_of(process)
-        assert shown(port) == ((("commonName", "first"),),)
+        place = "127.0.0.1", port_of(process)
+        assert ssl.get_server_certificate(place) == first
         install(pki, "second", tmp_path)
-        end = time.monotonic() + WITHIN_S
-        while shown(port) != ((("commonName", "second"),),):
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        until(lambda: ssl.get_server_certificate(place) == second, "the new certificate")
 
 
 WRONG = {
@@ -135,45 +124,9 @@ def test_settings_that_cannot_work_end_it_with_a_sentence(pki: Path, tmp_path: P
         assert (process.returncode, words in said, "Traceback" in said) == (1, True, False), said
 
 
-@pytest.mark.parametrize("mode", ["observe", "off"])
-def test_observe_and_off_change_nothing(pki: Path, tmp_path: Path, mode: str) -> None:
-    install(pki, "first", tmp_path)
-    with program(tmp_path, f"limits.mode={mode}") as process:
-        port = port_of(process)
-        link = http.client.HTTPSConnection("127.0.0.1", port, timeout=WITHIN_S, context=trust(pki))
-        link.request("POST", PATH, GOOD, JSON_TYPE)
-        answer = link.getresponse().read()
-        link.request("POST", PATH, GOOD.replace(b'"1Mi"', b'"1.5"'), JSON_TYPE)
-        bad = link.getresponse().read()
-        link.close()
-
-    assert b"patchType" not in answer
-    assert b'"allowed":true' in bad
-    assert (b"nodeward would refuse this pod: container 'app'" in bad) is (mode == "observe")
-
-
 CROWD = 2000
-NEEDED = CROWD + 500
 MOST_MIB = 160
 """With a buffer of 64 KiB for each connection it was 229, with asyncio's own 590."""
-
-
-@pytest.fixture
-def few_descriptors() -> Iterator[None]:
-    """The server begins with as few as a container may have, and this process may have enough of them."""
-    if DESCRIPTORS < NEEDED:
-        absent(f"at most {DESCRIPTORS} descriptors: ulimit -n {NEEDED} for this test")
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def may_open_more() -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, NEEDED), hard))
 
 
 def at_once(pid: int, clients: list[Client], message: bytes) -> list[Said]:
@@ -185,25 +138,10 @@ def at_once(pid: int, clients: list[Client], message: bytes) -> list[Said]:
         os.kill(pid, signal.SIGCONT)
 
 
-def peak_mib(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
-
-
-def ended(process: subprocess.Popen[str]) -> tuple[dict[str, int], str]:
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(WITHIN_S) == 0
-    assert process.stderr is not None
-    logged = process.stderr.read()
-    last = next(line for line in logged.splitlines() if " webhook ends " in line)
-    return {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", last)}, logged
-
-
 @pytest.mark.nightly
-@pytest.mark.usefixtures("few_descriptors")
 def test_a_crowd_of_two_thousand_is_answered_or_told_so_and_nobody_is_lost(pki: Path, tmp_path: Path) -> None:
     install(pki, "first", tmp_path)
-    with program(tmp_path) as process:
+    with descriptors(CROWD + 500) as may_open_more, program(tmp_path) as process:
         port = port_of(process)
         may_open_more()
         with crowd.crowd(port, trust(pki), CROWD, WITHIN_S, first=REQUEST) as clients:
@@ -216,9 +154,14 @@ def test_a_crowd_of_two_thousand_is_answered_or_told_so_and_nobody_is_lost(pki: 
             alone = [crowd.ask([client], REQUEST, WITHIN_S)[0].status for client in clients[::100]]
             assert set(alone) == {200}
         assert post(port, trust(pki)) == 200
-        assert peak_mib(process.pid) < MOST_MIB
-        counted, logged = ended(process)
+        (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
+        assert int(peak) / 1024 < MOST_MIB
+        process.send_signal(signal.SIGTERM)
+        _, logged = process.communicate(timeout=WITHIN_S)
 
+    assert process.returncode == 0
+    (last,) = [line for line in logged.splitlines() if " webhook ends " in line]
+    counted = {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", last)}
     assert counted["overloaded"] == statuses[503]
     assert counted["patched"] == CROWD + statuses[200] + len(alone) + 1
     assert (counted["faults"], counted["turned_away"], counted["not_reviews"]) == (0, 0, 0)
@@ -230,17 +173,8 @@ SCRIPT = ROOT / "deploy" / "webhook" / "make-certificate"
 
 
 def run(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    bash = shutil.which("bash")
-    assert bash is not None
-    return subprocess.run(
-        [bash, str(SCRIPT), *words],
-        cwd=folder,
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        timeout=WITHIN_S,
-        check=False,
-    )
+    line, environment = ["/bin/bash", str(SCRIPT), *words], {**os.environ, **environ}
+    return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=WITHIN_S)
 
 
 def test_it_writes_a_secret_and_a_patch_that_nobody_else_may_read(tmp_path: Path) -> None:

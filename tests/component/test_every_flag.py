@@ -1,8 +1,7 @@
 """Every flag of every command, each played once on a simulated node: a flag that nobody plays fails here.
 
-`PLAYED` has a line a call: the command, its words, its exit code, and a text that its output has; what is indented goes
-on with the line before. In the words stand the names of what `_place` makes. Commands that go on are ended by SIGTERM
-once they have said that text.
+The calls are lines of `every_flag.txt`, in which the words have the names of what `_place` makes. Commands that go on
+are ended by SIGTERM once they have said their text.
 """
 
 import json
@@ -29,90 +28,11 @@ WITHIN_S = scaled(60.0)
 BOX = "--sandbox s1 --cgroups-path /pods/pod1/s1 --container c1=/pods/pod1/c1 --driver cgroupfs"
 SET = "--set kube.enabled=false"
 KUBECTL = "--context c --kubeconfig K --nodeward-namespace home --timeout 30 --node node-1"
-PLAYED = f"""
-nodeward node | --config DAEMON {SET} --record NEW/r --wait --log-level debug | 0 | daemon begins
-nodeward relay | --config RELAY {SET} --listen unix:NEW/l --runtime NEW/r --dump-file NEW/d --dump full:.*
-    --log-level debug | 0 | relaying
-nodeward webhook | --config HOOK {SET} --log-level debug | 1 | cert
-nodeward agent | --kubeconfig K --config-ns n --configmap-name m --label-name l --cri-resmgr-socket NEW/c
-    --agent-socket NEW/a --log-level debug | 1 | cannot be read
-nodeward page | --socket SOCKET --listen 127.0.0.1:0 --any-port --allow-host h --config SETTINGS {SET} | 0 |
-    page: http://
-nodeward sim | quiet-day --for 1s --seed 3 --record NEW/r --metrics 127.0.0.1:0 --picture NEW/p --no-page | 0 |
-    Quiet day (seed 3)
-nodeward sim | --scenario quiet-day --for 60s --page | 0 | page: http://
-nodeward sim | --list | 0 | one-node
-nodeward status | -n default --state counted --state unmanaged --socket SOCKET -o wide | 0 | POD / CONTAINER
-nodeward status | -n nothing --socket SOCKET | 0 | no pod has namespace nothing
-nodeward status | --watch --every 0.1 --times 2 -o yaml --socket SOCKET | 0 | verdict:
-nodeward status | --ready --socket SOCKET -o json | 0 | "ready":true
-nodeward explain | default/no-such --socket SOCKET -o json | 1 | nothing known
-nodeward doctor | --config SETTINGS {SET} --socket SOCKET -o yaml --bundle NEW/b | 1 | worst:
-nodeward keys | --socket SOCKET -o yaml | 0 | key: tdx
-nodeward keys move | --to dra --dry-run --socket SOCKET | 0 | keys do not go by claim here
-nodeward keys move | --to dra --yes --within 0.1 --socket SOCKET | 1 | keys.dra
-nodeward cpus | --socket SOCKET -o json | 0 | "policy":"none"
-nodeward cpus policies list | -o yaml | 0 | name: balloons
-nodeward cpus policies show | static -o json | 0 | full-pcpus-only
-nodeward cpus policies check | POLICY -o json | 0 | "verdict":"done"
-nodeward cpus policies plan | POLICY --socket SOCKET -o json | 0 | "moved"
-nodeward cpus policies plan | POLICY --record SETTINGS | 2 | SETTINGS
-nodeward vms | --handlers --socket SOCKET -o json | 0 | "hypervisor"
-nodeward vms | --classes --socket SOCKET | 0 | CLASS
-nodeward vms | --options -o yaml | 0 | defaults:
-nodeward vms volume add | /data --device SETTINGS --fstype ext4 --type block --option ro --metadata fsGroup=5
-    --folder NEW/v | 0 | mountInfo.json
-nodeward vms volume check | --folder VOLUMES -o json | 0 | "faults":[]
-nodeward vms volume list | --folder VOLUMES -o yaml | 0 | fs_type: ext4
-nodeward vms volume remove | /other --force --folder VOLUMES | 0 | was not there
-nodeward vms volume hold | /data --socket NEW/no.sock -- true | 1 | no daemon listens
-nodeward vms network write | s1 --from DAN --folder NEW/n | 0 | s1.json
-nodeward vms network check | DAN --folder NEW/n -o yaml | 0 | faults: []
-nodeward vms cgroup plan | {BOX} --split --threaded --memory 9 --cpu-m 50 --vmm 41 --vcpu 42:7 --shim 43
-    --virtiofsd 44 --version 2 -o yaml | 0 | phase: create
-nodeward vms cgroup plan | {BOX} --only --overhead 5 --memory 9 --version 1 | 0 | memory.limit_in_bytes
-nodeward vms cgroup plan | --sandbox s1 --cgroups-path /s1 --no-pod --version 2 | 0 | /s1
-nodeward vms cgroup create | {BOX} --split --no-pod --threaded --memory 9 --overhead 5 --cpu-m 50 -o json | 1 |
-    --overhead
-nodeward vms cgroup place | {BOX} --only --no-pod --threaded --vmm x --vcpu 1 --shim 2 --virtiofsd 3 -o json |
-    2 | 'x'
-nodeward vms cgroup create | {BOX} --only --memory x | 2 | 'x'
-nodeward vms cgroup place | {BOX} --split --vmm x | 2 | 'x'
-nodeward vms cgroup delete | {BOX} --only --no-pod --threaded -o json | 1 | --threaded
-nodeward vms cgroup delete | {BOX} --split --driver systemd | 2 | systemd
-nodeward pod | --list --socket PODAPI -o json | 0 | "namespace":"default"
-nodeward pod | default/no-such --spec --socket PODAPI | 1 | knows no such pod
-nodeward pod gate | default/no-such --pass --expires 5m --socket PODAPI | 1 | knows no such pod
-nodeward pod gate | default/no-such --deny why --socket PODAPI | 1 | knows no such pod
-nodeward setup runtime | --runtime crio --dry-run | 0 | enable_nri
-nodeward setup runtime | --runtime crio --undo --dry-run | 0 | nothing to put back
-nodeward setup relay | --config RELAY {SET} --kubelet-config KUBELET --kubelet-config-dir NEW --flags-file
-    FLAGS --dry-run | 0 | containerRuntimeEndpoint
-nodeward setup relay | --undo --force --dry-run --kubelet-config KUBELET | 0 | nothing
-nodeward setup cdi | --hook /opt/h --on-error refuse --folder /run/n | 0 | refuse
-nodeward setup hook hooks-d | --hook /opt/h --on-error refuse --folder /run/n | 0 | /opt/h
-nodeward setup hook base-spec | --from SPEC --hook /opt/h --on-error refuse --folder /run/n | 0 | /opt/h
-nodeward setup hook containerd-config | --spec /x --runtime kata --version 2 | 0 | kata
-nodeward setup completion | fish | 0 | _NODEWARD_COMPLETE
-nodeward config show | --config SETTINGS {SET} --changed -o yaml | 0 | kube.enabled
-nodeward uninstall | --config SETTINGS | 0 | nothing to take back
-nodeward uninstall | --keys --socket SOCKET | 0 | with --yes it is done
-nodeward uninstall | --keys --yes --socket SOCKET | 0 | tdx
-nodeward dump | DUMP --method Run --pod web --failed --slower-than 0 -o json | 0 | RunPodSandbox
-nodeward dump | DUMP --container none | 1 |
-nodeward dump | DUMP --follow | 143 | RunPodSandbox
-nodeward replay | RECORD --settings SETTINGS -o json | 0 | "differences":[]
-kubectl nodeward status | -n default --state counted --watch --every 1 --times 1 -o yaml {KUBECTL} | 0 | node:
-    node-1
-kubectl nodeward doctor | -o json {KUBECTL} | 1 | "worst"
-kubectl nodeward explain | no-such -n default -o json {KUBECTL} | 1 | nothing known
-kubectl nodeward keys | -o json {KUBECTL} | 0 | "key":"tdx"
-kubectl nodeward cpus | -o yaml {KUBECTL} | 0 | policy: none
-kubectl nodeward vms | no-such -n default -o json {KUBECTL} | 1 | no-such
-kubectl nodeward pod | no-such -n default -o json {KUBECTL} | 1 | knows no such pod
-"""
+PLAYED = Path(__file__).with_name("every_flag.txt").read_text().format(BOX=BOX, SET=SET, KUBECTL=KUBECTL)
 LINES = [
-    tuple(part.strip() for part in line.split("|", 3)) for line in re.sub(r"\n +", " ", PLAYED).strip().splitlines()
+    tuple(part.strip() for part in line.split("|", 3))
+    for line in re.sub(r"\n +", " ", PLAYED).splitlines()
+    if line[0] != "#"
 ]
 
 

@@ -7,8 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -88,15 +88,12 @@ def test_a_shell_completes_commands_by_the_script(shell: str) -> None:
     assert "vms" not in done.stdout
 
 
-def commands(group: click.Command, name: str) -> list[str]:
-    found = [name]
-    if isinstance(group, click.Group):
-        with click.Context(group) as context:
-            for below in group.list_commands(context):
-                command = group.get_command(context, below)
-                assert command is not None, below
-                found += commands(command, f"{name}-{below}")
-    return found
+def commands(command: click.Command | None, name: str) -> list[str]:
+    if not isinstance(command, click.Group):
+        return [name]
+    with click.Context(command) as context:
+        below = {one: command.get_command(context, one) for one in command.list_commands(context)}
+        return [name, *(word for one, found in below.items() for word in commands(found, f"{name}-{one}"))]
 
 
 def test_every_command_has_a_manual_page(tmp_path: Path) -> None:
@@ -153,34 +150,20 @@ def test_the_version_has_the_commit(
 def test_the_verdict_is_on_the_whole_node_whatever_rows_are_chosen(
     words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = (("shop", "web", "enforced"), ("bank", "till", "drift"))
-    pods = (CgroupRow("pod", space, pod, "", "", f"/{pod}", state, "spec", "rule", ()) for space, pod, state in rows)
-    node = NodeView("enforce", "containerd", "answers", True, {}, {}, tuple(pods))
+    web = CgroupRow("pod", "shop", "web", "", "", "/web", "enforced", "spec", "rule", ())
+    till = replace(web, namespace="bank", pod="till", state="drift")
+    node = NodeView("enforce", "containerd", "answers", True, {}, {}, (web, till))
     monkeypatch.setattr(client, "node", lambda socket: node)
     said = CliRunner().invoke(cli, words).output
     assert said.startswith("bank/till is changed by another program.")
     assert ("\nshop/web " in said, "\nbank/till " in said) == (True, False)
 
 
-@pytest.fixture
-def listener(tmp_path: Path) -> Iterator[socket.socket]:
-    """A socket at `tmp_path/s` to which anybody may connect, and nobody is answered."""
-    with closing(socket.socket(socket.AF_UNIX)) as one:
-        one.bind(str(tmp_path / "s"))
-        one.listen()
-        yield one
-
-
-def said(place: Path) -> str:
-    with pytest.raises(DaemonError) as raised:
-        client.get("/v1/status", str(place))
-    return str(raised.value)
-
-
 def refused(*_: object) -> None:
     raise PermissionError(13, "Permission denied")
 
 
+AWAY = "no daemon listens at {}: start it (`nodeward node`), or give --socket or NODEWARD_SOCKET"
 ANOTHER = "is it another socket? The daemon's is"
 NO_HTTP, NOT_FOUND = b"hello\r\n\r\n", b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno"
 
@@ -188,8 +171,8 @@ NO_HTTP, NOT_FOUND = b"hello\r\n\r\n", b"HTTP/1.1 404 Not Found\r\nContent-Lengt
 @pytest.mark.parametrize(
     ("where", "what"),
     [
-        ("nowhere", "no daemon listens at {}: start it (`nodeward node`), or give --socket or NODEWARD_SOCKET"),
-        ("left behind", "no daemon listens at {}: start it (`nodeward node`), or give --socket or NODEWARD_SOCKET"),
+        ("nowhere", AWAY),
+        ("left behind", AWAY),
         ("another user's", "{} cannot be opened by this user: ask as the daemon's, which is root as a rule"),
         ("silent", "the daemon at {} did not answer within 0.05 s; its log may say why"),
         (NO_HTTP, "what listens at {} speaks no HTTP: " + ANOTHER),
@@ -198,30 +181,34 @@ NO_HTTP, NOT_FOUND = b"hello\r\n\r\n", b"HTTP/1.1 404 Not Found\r\nContent-Lengt
     ids=["nowhere", "left behind", "another user's", "silent", "no HTTP", "another daemon's"],
 )
 def test_where_no_daemon_answers_that_is_said_with_what_to_do(
-    tmp_path: Path, listener: socket.socket, monkeypatch: pytest.MonkeyPatch, where: str | bytes, what: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str | bytes, what: str
 ) -> None:
     place = tmp_path / "s"
+    with ExitStack() as stack:
+        if where != "nowhere":
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(str(place))
+            listener.listen()
+        if where == "left behind":
+            stack.close()
+        elif where == "another user's":
+            monkeypatch.setattr("http.client.HTTPConnection.request", refused)
+        elif where == "silent":
+            monkeypatch.setattr(client, "TIMEOUT_S", 0.05)
+        elif isinstance(where, bytes):
+            said = where
 
-    def babble() -> None:
-        listener.settimeout(10)
-        with closing(listener.accept()[0]) as one:
-            one.recv(65536)
-            one.sendall(where if isinstance(where, bytes) else b"")
+            def answer() -> None:
+                with listener.accept()[0] as one:
+                    one.recv(65536)
+                    one.sendall(said)
 
-    thread = Thread(target=babble)
-    if where == "nowhere":
-        place.unlink()
-    elif where == "left behind":
-        listener.close()
-    elif where == "another user's":
-        monkeypatch.setattr("http.client.HTTPConnection.request", refused)
-    elif where == "silent":
-        monkeypatch.setattr(client, "TIMEOUT_S", 0.05)
-    else:
-        thread.start()
-    assert said(place).startswith(what.format(place))
-    if thread.ident is not None:
-        thread.join(10)
+            thread = Thread(target=answer)
+            thread.start()
+            stack.callback(thread.join, 10)
+        with pytest.raises(DaemonError) as raised:
+            client.get("/v1/status", str(place))
+    assert str(raised.value).startswith(what.format(place))
 
 
 def test_a_misspelt_query_is_refused_since_the_agent_would_answer_that_all_is_well(
@@ -253,11 +240,7 @@ def test_a_remedy_that_mends_neighbours_is_printed_once_beneath_them(capsys: pyt
 @pytest.mark.parametrize(
     ("command", "words", "why"),
     [
-        (
-            gate.command,
-            ["shop/web", "--deny", "x", "--expires", "5m"],
-            "--deny is final: give it a reason and no --exp",
-        ),
+        (gate.command, ["shop/web", "--deny", "x", "--expires", "5m"], "is final: give it a reason and no --exp"),
         (gate.command, ["shop/web", "--deny", " "], "--deny is final: give it a reason"),
         (gate.command, ["shop/web", "--pass", "--expires", "0m"], "--expires: write a number"),
         (pod.command, ["--list", "--spec"], "--spec is of one pod"),
@@ -285,13 +268,9 @@ def asked(monkeypatch: pytest.MonkeyPatch, *args: str, view: SandboxesView | Non
 
 
 def test_json_has_the_part_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    def parsed(*args: str) -> bytes:
-        return asked(monkeypatch, *args, "-o", "json")[1].encode()
-
-    assert msgspec.json.decode(parsed(), type=SandboxesView) == VIEW
-    assert msgspec.json.decode(parsed("--classes"), type=tuple[ClassRow, ...]) == VIEW.classes
-    assert msgspec.json.decode(parsed("--handlers"), type=tuple[HandlerRow, ...]) == VIEW.handlers
-    assert msgspec.json.decode(parsed("web"), type=tuple[SandboxRow, ...]) == VIEW.rows
+    parts = {(): VIEW, ("--classes",): VIEW.classes, ("--handlers",): VIEW.handlers, ("web",): VIEW.rows}
+    for words, part in parts.items():
+        assert json.loads(asked(monkeypatch, *words, "-o", "json")[1]) == json.loads(msgspec.json.encode(part))
 
 
 def test_a_daemon_that_does_not_look_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -25,17 +26,19 @@ from nodeward.people.table import render
 from nodeward_sim.decided import Decided, LatestDecisions
 
 KI, MI, GI = 1024, 1024**2, 1024**3
+SPEC, RULE = "the pod's spec in the API server", "The container declares this limit."
 
 
 def resource(name: str = "sgx_epc", refused: int = 0, here: int = 0) -> ResourceRow:
     return ResourceRow(name, 345 * MI, 345 * MI, 344 * MI + 5 * KI, 345 * MI - KI, refused, here)
 
 
-def row(pod: str, container: str, *resources: ResourceRow, state: str = "enforced") -> CgroupRow:
+def row(pod: str, container: str, *resources: ResourceRow, state: str = "enforced", **more: Any) -> CgroupRow:
     """One container, or the pod itself with an empty name."""
     level = "container" if container else "pod"
     stand = tuple(replace(one, state=one.state or state) for one in resources)
-    return CgroupRow(level, "default", pod, container, "", f"/{pod}/{container}", state, "spec", "rule", stand)
+    made = CgroupRow(level, "default", pod, container, "", f"/{pod}/{container}", state, SPEC, RULE, stand)
+    return replace(made, **more)
 
 
 def view(*rows: CgroupRow) -> NodeView:
@@ -50,10 +53,8 @@ def drawn(shown: NodeView, width: int, height: int | None = None, *, is_wide: bo
 
 
 def test_a_container_without_a_name_is_shown_by_its_id_and_is_not_taken_for_the_pod() -> None:
-    nameless = replace(row("1c9a", "x"), container="", id="3f1c9a0b7d42e55aa", namespace="", state="unknown")
-    lines = drawn(
-        view(replace(row("1c9a", "", resource()), namespace=""), replace(nameless, resources=(resource(),))), 80
-    )
+    nameless = replace(row("1c9a", "x", resource(), namespace=""), container="", id="3f1c9a0b7d42e55aa")
+    lines = drawn(view(row("1c9a", "", resource(), namespace=""), nameless), 80)
 
     assert [line.split()[0] for line in lines[3:]] == ["1c9a", "(pod)", "3f1c9a0b7d42e"]
 
@@ -202,24 +203,11 @@ def test_pods_with_long_names_fit_and_in_a_pipe_no_name_is_cut(width: int) -> No
     assert drawn(shown, 1000, is_wide=False)[-1].startswith(f"default/{'p' * 253}  344.0Mi")
 
 
-SPEC = "the pod's spec in the API server"
-RULE = "The container declares this limit."
 FIRST = Decided(f"shop/web/app: sgx_epc 4Mi, from {SPEC}", RULE)
 
 
-def row_decided(
-    name: str = "app",
-    wanted: int | None = 4 * MI,
-    *,
-    state: str = "enforced",
-    source: str = SPEC,
-    rule: str = RULE,
-    repairs: int = 0,
-) -> CgroupRow:
-    """A container, or with an empty name the pod."""
-    resources = (ResourceRow("sgx_epc", wanted, wanted, 0, 0, 0, 0),)
-    level = "container" if name else "pod"
-    return CgroupRow(level, "shop", "web", name, "", f"/web/{name}", state, source, rule, resources, repairs=repairs)
+def app(wanted: int | None = 4 * MI, **more: Any) -> CgroupRow:
+    return row("web", "app", ResourceRow("sgx_epc", wanted, wanted, 0, 0, 0, 0), namespace="shop", **more)
 
 
 def told(*views: tuple[CgroupRow, ...]) -> list[Decided]:
@@ -230,16 +218,10 @@ def told(*views: tuple[CgroupRow, ...]) -> list[Decided]:
 
 
 def test_a_new_container_and_another_limit_source_or_rule_are_decisions() -> None:
-    later = told(
-        (row_decided(),),
-        (row_decided(),),
-        (row_decided(state="drift"),),
-        (row_decided(wanted=None),),
-        (row_decided(wanted=None, rule="Because."),),
-        (row_decided(wanted=None, source="x"),),
-    )
+    bare = app(None)
+    again = (app(), app(), app(state="drift"), bare, replace(bare, rule="Because."), replace(bare, source="x"))
 
-    assert later == [
+    assert told(*((one,) for one in again)) == [
         FIRST,
         Decided(f"shop/web/app: no limit, from {SPEC}", RULE),
         Decided(f"shop/web/app: no limit, from {SPEC}", "Because."),
@@ -248,17 +230,15 @@ def test_a_new_container_and_another_limit_source_or_rule_are_decisions() -> Non
 
 
 def test_a_repair_is_told() -> None:
-    _, repaired = told(
-        (row_decided(),), (row_decided(repairs=1),), (row_decided(repairs=1),), (row_decided(repairs=0),)
-    )
+    _, repaired = told(*((app(repairs=repairs),) for repairs in (0, 1, 1, 0)))
 
     assert repaired.what == "shop/web/app: sgx_epc 4Mi is written again"
     assert "repaired 1 time(s)" in repaired.why
 
 
-def row_nodes(pod: str, container: str, state: str) -> CgroupRow:
-    held = ResourceRow("sgx_epc", 4 << 20, 8 << 20 if state == "drift" else 4 << 20, 1 << 20, 2 << 20, 3, 3, state)
-    return CgroupRow("container", "shop", pod, container, "", f"/{pod}/{container}", state, "spec", "declared", (held,))
+def of_a_node(pod: str, container: str, state: str) -> CgroupRow:
+    held = ResourceRow("sgx_epc", 4 * MI, 8 * MI if state == "drift" else 4 * MI, MI, 2 * MI, 3, 3)
+    return row(pod, container, held, state=state, namespace="shop")
 
 
 def answer(node: str, *rows: CgroupRow, fault: str = "", said: bytes | None = None, code: int = 0) -> nodes.Answer:
@@ -268,8 +248,8 @@ def answer(node: str, *rows: CgroupRow, fault: str = "", said: bytes | None = No
 
 
 ANSWERS = (
-    answer("node-2", row_nodes("web-10", "app", "enforced"), row_nodes("web-2", "app", "enforced")),
-    answer("node-10", row_nodes("db", "main", "drift")),
+    answer("node-2", of_a_node("web-10", "app", "enforced"), of_a_node("web-2", "app", "enforced")),
+    answer("node-10", of_a_node("db", "main", "drift")),
     answer("node-3", fault="no answer within 10 s (--timeout)"),
     answer("node-4", said=b'{"mode":"enforce"}'),
     answer("node-5", said=b"", code=1),
@@ -296,21 +276,15 @@ def test_all_nodes_are_one_table_and_each_fault_has_its_node() -> None:
 
 def test_the_pod_with_the_most_urgent_condition_is_first_and_each_node_has_a_verdict() -> None:
     at = "2026-11-28T07:00:00Z"
-    view = NodeView(
-        "enforce",
-        "containerd",
-        "answers",
-        True,
-        {},
-        {},
-        (row_nodes("a", "app", "enforced"), row_nodes("vm", "app", "enforced")),
+    killed = replace(
+        view(of_a_node("a", "app", "enforced"), of_a_node("vm", "app", "enforced")),
+        lately=(HappenedRow("vm-killed", "shop/vm", 1, at, at),),
     )
-    view = replace(view, lately=(HappenedRow("vm-killed", "shop/vm", 1, at, at),))
-    told = [
-        answer("n1", row_nodes("db", "main", "drift")),
-        answer("n2", said=msgspec.json.encode(view)),
+    told = (
+        answer("n1", of_a_node("db", "main", "drift")),
+        answer("n2", said=msgspec.json.encode(killed)),
         answer("n3", fault="no"),
-    ]
+    )
     found = [status_of(one, None, ()) for one in told]
     console = Console(width=120)
     with console.capture() as captured:
@@ -327,19 +301,15 @@ def test_the_pod_with_the_most_urgent_condition_is_first_and_each_node_has_a_ver
 
 
 def pods(*phases: tuple[str, str, str | None]) -> str:
-    container = {"name": "node", "args": ["node", "--config", "/etc/n.yaml"]}
-    return json.dumps(
+    found = [
         {
-            "items": [
-                {
-                    "metadata": {"name": f"pod-{place}", "namespace": "nodeward", "deletionTimestamp": deleted},
-                    "spec": {"nodeName": node, "containers": [container]},
-                    "status": {"phase": phase},
-                }
-                for place, (node, phase, deleted) in enumerate(phases)
-            ]
+            "metadata": {"name": f"pod-{place}", "namespace": "nodeward", "deletionTimestamp": deleted},
+            "spec": {"nodeName": node, "containers": [{"name": "node", "args": ["node", "--config", "/etc/n.yaml"]}]},
+            "status": {"phase": phase},
         }
-    )
+        for place, (node, phase, deleted) in enumerate(phases)
+    ]
+    return json.dumps({"items": found})
 
 
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, *words: str) -> tuple[int, str, str]:
@@ -352,6 +322,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, *words: 
     return done.exit_code, done.stdout, said
 
 
+UNPLACED = '{"metadata":{"name":"p","namespace":"s"},"spec":{}}'
 EXEC = 'case " $* " in *" get "*) cat "$(dirname "$0")/pods" ;; *) {} ;; esac'
 
 
@@ -377,10 +348,8 @@ def test_a_node_whose_exec_fails_is_a_fault_of_that_node(
 
 
 def test_of_two_pods_on_a_node_the_one_that_runs_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = pods(
-        ("b-10", "Running", None), ("b-2", "Pending", None), ("b-2", "Running", None), ("b-2", "Running", "now")
-    )
-    (tmp_path / "pods").write_text(found)
+    of_b_2 = (("b-2", "Pending", None), ("b-2", "Running", None), ("b-2", "Running", "now"))
+    (tmp_path / "pods").write_text(pods(("b-10", "Running", None), *of_b_2))
     script = EXEC.format('echo "$*" > "$(dirname "$0")/asked-$5"; echo \'{"worst":"note","findings":[]}\'')
     words = ("doctor", "--context", "c", "-o", "json")
     code, said, _ = asked(tmp_path, monkeypatch, script, *words)
@@ -398,12 +367,7 @@ def test_of_two_pods_on_a_node_the_one_that_runs_is_asked(tmp_path: Path, monkey
         pytest.param("echo []", ["status"], "what kubectl prints is no pod", id="no list"),
         pytest.param("exit 0", ["explain", "--", "--all"], "'--all' is no name of a pod", id="no name"),
         pytest.param("exit 0", ["explain", "a/b/c/d"], "is no POD[/CONTAINER]", id="too many slashes"),
-        pytest.param(
-            'echo \'{"metadata":{"name":"p","namespace":"s"},"spec":{}}\'',
-            ["explain", "p"],
-            "pod s/p is on no node yet",
-            id="no node",
-        ),
+        pytest.param(f"echo '{UNPLACED}'", ["explain", "p"], "pod s/p is on no node yet", id="no node"),
     ],
 )
 def test_what_cannot_be_asked_is_said_once(

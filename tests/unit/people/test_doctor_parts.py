@@ -51,6 +51,9 @@ def kubelet(runtime: str, images: str) -> RelayFacts:
     return replace(WELL, kubelet=KubeletFacts("process 7", runtime, images))
 
 
+NO_IMAGES = viewed(doors=(*VIEW.doors, IMAGES))
+CALL = CallRow("ImageFsInfo", {"OK": 1}, {})
+ALONE = viewed(daemon=DaemonRow(("containers",), 0, "no node daemon"))
 CASES = {
     "absent-and-not-wanted": (NONE, "relay", OK, "no relay is wanted"),
     "absent-and-wanted": (replace(NONE, wants=("containers",)), "relay-away", WARNING, "(for containers), and none"),
@@ -60,26 +63,13 @@ CASES = {
     "runtime-away": (door(present=False), "relay-runtime-absent", ERROR, RUNTIME),
     "kubelet-past-it": (kubelet(RUNTIME, RUNTIME), "relay-not-used", WARNING, RUNTIME),
     "images-past-it": (kubelet(LISTEN, "/run/images.sock"), "relay-images-unseen", WARNING, "PullImage"),
-    "images-where-none-are-served": (
-        viewed(doors=(*VIEW.doors, IMAGES)),
-        "relay-images-refused",
-        ERROR,
-        "no image can be pulled",
-    ),
+    "images-where-none-are-served": (NO_IMAGES, "relay-images-refused", ERROR, "no image can be pulled"),
     "no-image-call": (replace(WELL, kubelet=KubeletFacts()), "relay-images-unseen", NOTE, "no image call"),
-    "image-calls": (
-        replace(WELL, kubelet=KubeletFacts(), view=replace(VIEW, calls=(CallRow("ImageFsInfo", {"OK": 1}, {}),))),
-        *("relay", OK, "1 calls"),
-    ),
+    "image-calls": (replace(viewed(calls=(CALL,)), kubelet=KubeletFacts()), "relay", OK, "1 calls"),
     "dump-loses": (viewed(dump=DumpRow("/tmp/cri.dump", 9, 4, 0)), "relay-dump-loses", WARNING, "4 messages"),
     "uncounted": (viewed(counted=False), "relay", OK, "counts no calls"),
     "other-settings": (viewed(daemon=DaemonRow()), "relay-not-driver", WARNING, "for containers"),
-    "nobody-decides": (
-        viewed(daemon=DaemonRow(("containers",), 0, "no node daemon")),
-        "relay-alone",
-        WARNING,
-        "decides them: no node daemon",
-    ),
+    "nobody-decides": (ALONE, "relay-alone", WARNING, "decides them: no node daemon"),
     "undecided": (door(undecided=5), "relay-undecided", WARNING, "5 calls"),
 }
 
@@ -103,19 +93,10 @@ def test_where_nobody_looked_nothing_is_said() -> None:
 
 MIB = 1 << 20
 FILE = "/opt/kata/configuration-qemu.toml"
-GO = Handler(
-    "kata-qemu",
-    "io.containerd.kata-qemu.v2",
-    Profile.KATA_GO,
-    FILE,
-    hypervisor="qemu",
-    only=True,
-    only_from=FILE,
-    default_memory=64 * MIB,
-)
-RS = replace(
-    GO, profile=Profile.KATA_RS, static=True, default_memory=2048 * MIB, overhead_memory=32 * MIB, hypervisor="clh"
-)
+HANDLER = Handler("kata-qemu", "io.containerd.kata-qemu.v2", Profile.KATA_GO, FILE, hypervisor="qemu")
+GO = replace(HANDLER, only=True, only_from=FILE, default_memory=64 * MIB)
+CLH = replace(GO, profile=Profile.KATA_RS, hypervisor="clh")
+RS = replace(CLH, static=True, default_memory=2048 * MIB, overhead_memory=32 * MIB)
 CLASS = RuntimeClass("kata-qemu", "kata-qemu", 320 * MIB)
 VMS_WELL = VmFacts((GO,), (CLASS, RuntimeClass("runc", "runc")), (OUR_POLICY,), "https://api", 2)
 
@@ -135,27 +116,22 @@ def passing(*annotations: str, kind: str = GO.runtime_type) -> Handler:
 UNLISTED = Unlisted("RuntimeClasses", "403", denied=True)
 OUTSIDE, SMALL, PASSES = "kata-mode-false", "kata-overhead-small", "kata-annotation-passes"
 DRAGONBALL = replace(GO, profile=Profile.KATA_RS, hypervisor="dragonball", passes=(KATA_ONLY,), overhead_memory=0)
+AS_SHIPPED, SPLIT = replace(GO, default_memory=2048 * MIB), replace(GO, only=False)
 AMISS = {
-    "kata-go as shipped (#12786)": (
-        declared(replace(GO, default_memory=2048 * MIB), 320),
-        {SMALL: ERROR},
-        "320Mi - default_memory 2Gi = -1728Mi",
-    ),
+    "kata-go as shipped (#12786)": (declared(AS_SHIPPED, 320), {SMALL: ERROR}, "320Mi - default_memory 2Gi = -1728Mi"),
     "kata-go": (declared(replace(GO, default_memory=256 * MIB), 320), {SMALL: WARNING}, "= 64Mi"),
     "kata-rs": (declared(RS, 127), {SMALL: WARNING}, "127Mi - overhead_memory 32Mi = 95Mi"),
     "kata-rs, as much as was asked for": (declared(RS, 128), {}, ""),
     "kata-rs that grows": (declared(replace(RS, static=False), 2100), {SMALL: WARNING}, "default_memory 2Gi = 52Mi"),
     "moved whole on v2": (
-        declared(replace(GO, only=False), 128),
+        declared(SPLIT, 128),
         {SMALL: WARNING, OUTSIDE: WARNING},
         "128Mi - default_memory 64Mi = 64Mi",
     ),
     "memory outside the pod on v1": (
-        of(replace(GO, only=False, default_memory=2048 * MIB), version=1),
-        {OUTSIDE: NOTE},
-        "charged to none of them",
+        *(of(replace(AS_SHIPPED, only=False), version=1), {OUTSIDE: NOTE}, "charged to none of them"),
     ),
-    "memory outside the pod on v2": (of(replace(GO, only=False)), {OUTSIDE: WARNING}, "moves the whole VMM into"),
+    "memory outside the pod on v2": (of(SPLIT), {OUTSIDE: WARNING}, "moves the whole VMM into"),
     "nobody set the mode": (of(replace(GO, only=None)), {OUTSIDE: WARNING}, "which nobody has set"),
     "every annotation is obeyed": (of(passing("io.katacontainers.*"), policies=()), {PASSES: WARNING}, KATA_ONLY),
     "the mode by annotation": (of(passing(KATA_ONLY), policies=()), {PASSES: WARNING}, KATA_ONLY),
@@ -167,9 +143,7 @@ AMISS = {
     "no class": (of(GO, classes=()), {"kata-no-class": NOTE}, ""),
     "no overhead": (of(GO, classes=(replace(CLASS, memory=None),)), {"kata-no-overhead": WARNING}, ""),
     "a configuration that was not read": (
-        of(replace(GO, fault=f"{FILE}: line 3: no TOML; correct the line")),
-        {"kata-config-unread": WARNING},
-        f"{FILE}: line 3: no TOML Correct the line.",
+        *(of(replace(GO, fault="/k: no TOML; correct it")), {"kata-config-unread": WARNING}, "/k: no TOML Correct it."),
     ),
     "classes that were not listed": (of(GO, classes=UNLISTED), {"cluster-not-looked-at": NOTE}, ""),
     "classes that were not listed where no VMs start": (VmFacts((), UNLISTED), {}, ""),
@@ -270,6 +244,8 @@ HOLDERS = tuple(KeyHolder("s", "p", "u", 1, 1, ("tdx0",), gone=gone) for gone in
 ROW = KeyRow("tdx", ("a/b", "c/d"), 16, 0, used=3, holders=HOLDERS)
 OBJECT = "nodeward/zzz-nodeward-n1"
 UNCOUNTED = replace(WELL_KEYED, total=None)
+OF_ITS_OWN, OVERSOLD = replace(UNCOUNTED, chosen="own"), KeySharing("own", "own", "a/b", 0, 14)
+UNSURE = KeyOffer(withheld="uncounted")
 
 
 def found(sharing: KeySharing, our_object: str = OBJECT) -> dict[str, Finding]:
@@ -288,14 +264,10 @@ def test_a_node_that_shares_well_is_told_its_mode_and_what_hangs_on_whom() -> No
     ("changes", "our_object", "codes"),
     [
         ({"offer": KeyOffer(withheld="gone")}, "", ["keys-gone"]),
-        ({"offer": KeyOffer(withheld="uncounted")}, "", ["keys-uncounted"]),
+        ({"offer": UNSURE}, "", ["keys-uncounted"]),
         ({"offer": KeyOffer()}, "", []),
-        ({"offer": KeyOffer(withheld="uncounted"), "sharing": UNCOUNTED}, OBJECT, ["keys-uncounted"]),
-        (
-            {"offer": KeyOffer(withheld="uncounted"), "sharing": replace(UNCOUNTED, chosen="own")},
-            OBJECT,
-            ["keys-uncounted", "keys-nfd-stale"],
-        ),
+        ({"offer": UNSURE, "sharing": UNCOUNTED}, OBJECT, ["keys-uncounted"]),
+        ({"offer": UNSURE, "sharing": OF_ITS_OWN}, OBJECT, ["keys-uncounted", "keys-nfd-stale"]),
         ({"sharing": UNCOUNTED}, OBJECT, ["keys-nfd-stale"]),
         ({"offer": KeyOffer(journal_fault="it is full")}, "", ["keys-journal"]),
         ({"claims": KeyClaims(0, registered=True)}, "", []),
@@ -303,16 +275,8 @@ def test_a_node_that_shares_well_is_told_its_mode_and_what_hangs_on_whom() -> No
         ({"claims": KeyClaims(0, driver="no folder", registered=False)}, "", ["claims-unregistered"]),
         ({"claims": KeyClaims(0, rows=(KeyClaim("a/b", "u", "waiting", 1),))}, "", ["claims-wait"]),
         ({"offer": KeyOffer(journal_lost="it was removed.")}, "", ["keys-journal-lost"]),
-        (
-            {"offer": KeyOffer(journal_fault="it is full", journal_lost="it was removed.")},
-            "",
-            ["keys-journal", "keys-journal-lost"],
-        ),
-        (
-            {"used": 3, "entitled": 17, "sharing": KeySharing("own", "own", "a/b", 0, 14)},
-            "",
-            ["keys-mode", "keys-oversold"],
-        ),
+        ({"offer": KeyOffer(journal_fault="x", journal_lost="y.")}, "", ["keys-journal", "keys-journal-lost"]),
+        ({"used": 3, "entitled": 17, "sharing": OVERSOLD}, "", ["keys-mode", "keys-oversold"]),
     ],
 )
 def test_what_keeps_keys_from_being_given_out_is_found_and_an_object_of_ours_while_nobody_wants_it(

@@ -213,6 +213,12 @@ def test_of_two_resources_only_the_one_that_differs_has_drifted() -> None:
     assert states(told) == {EPC: "drift", "tdx": "enforced"}
 
 
+def test_on_a_kernel_without_the_resource_who_wants_some_says_so() -> None:
+    told = running()
+    told(ev.CapacityRead(controller=True, capacity={}))
+    assert {row.state for row in view(told).rows} == {"unsupported"}
+
+
 @pytest.mark.parametrize("unknown", list(UnknownPod))
 def test_of_an_unknown_pods_own_cgroup_the_fallback_is_not_said_to_be_unlimited(unknown: UnknownPod) -> None:
     told = known_by({}, LimitsSettings(unknown_pod=unknown))

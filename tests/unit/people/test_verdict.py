@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from nodeward.core.cgroup import Hierarchy
 from nodeward.core.conditions import CODES, Level, Severity
@@ -38,6 +37,18 @@ def node(*rows: CgroupRow, **changes: Any) -> NodeView:
     return replace(NODE, rows=rows or NODE.rows, **changes)
 
 
+TWO, NO_MISC = node(pod("a"), pod("b"), keys=(KEYS,)), node(controller=False)
+OUTSIDE = (replace(KEYS, foreign=1),)
+STALE = node(*(pod(name, "stale") for name in "abcde"))
+AWAY = node(keys=NO_KEY, components=(ComponentRow("kube", False, "refused"),))
+UNWRITTEN = node(controller=False, health={"files_unwritten": 2})
+MANY = node(pod("a", "drift"), pod("b", "stale"), pod("c", "unsupported"), keys=NO_KEY, settings=REFUSED)
+FIRST_THREE = (
+    "shop/a is changed by another program; shop/b is not read for too long; The limits of shop/c are not "
+    "enforceable on this kernel"
+)
+
+
 @pytest.mark.parametrize(
     ("view", "level", "sentence"),
     [
@@ -54,43 +65,18 @@ def node(*rows: CgroupRow, **changes: Any) -> NodeView:
             GOOD,
             "This kernel has no misc controller, so no enclave memory or keys can be limited.",
         ),
-        (
-            node(keys=(replace(KEYS, foreign=1),)),
-            GOOD,
-            "All is well: 1 pod is held to its limits, 3 of 16 tdx keys are free.",
-        ),
+        (node(keys=OUTSIDE), GOOD, "All is well: 1 pod is held to its limits, 3 of 16 tdx keys are free."),
         (node(pod("web", "drift")), ATTENTION, "shop/web is changed by another program."),
-        (
-            node(*(pod(name, "stale") for name in "abcde")),
-            ATTENTION,
-            "shop/a, shop/b, shop/c and 2 more are not read for too long.",
-        ),
+        (STALE, ATTENTION, "shop/a, shop/b, shop/c and 2 more are not read for too long."),
         (node(keys=NO_KEY), ATTENTION, "No tdx key is free of 16."),
-        (
-            node(keys=NO_KEY, components=(ComponentRow("kube", False, "refused"),)),
-            ATTENTION,
-            "Nodeward is not synchronised with kube: refused; No tdx key is free of 16.",
-        ),
+        (AWAY, ATTENTION, "Nodeward is not synchronised with kube: refused; No tdx key is free of 16."),
         (node(sandboxes=LARGE), ATTENTION, "The VM of shop/vm is too large for the memory limit."),
         (node(sandboxes=MOVED), ATTENTION, "Processes of shop/vm are in another cgroup than they should be."),
         (node(gates=WAITS), ATTENTION, "shop/web is waiting at a gate."),
         (node(settings=REFUSED), ATTENTION, "Newer settings were refused, older ones hold."),
-        (
-            node(controller=False, health={"files_unwritten": 2}),
-            ATTENTION,
-            "2 file(s) of Nodeward's own could not be written.",
-        ),
-        (
-            node(pod("a", "drift"), pod("b", "stale"), pod("c", "unsupported"), keys=NO_KEY, settings=REFUSED),
-            ATTENTION,
-            "shop/a is changed by another program; shop/b is not read for too long; The limits of shop/c are not "
-            "enforceable on this kernel; No tdx key is free of 16; 1 more.",
-        ),
-        (
-            node(keys=NO_KEY, relay_missing=True),
-            BAD,
-            "No relay answers, though one should; No tdx key is free of 16.",
-        ),
+        (UNWRITTEN, ATTENTION, "2 file(s) of Nodeward's own could not be written."),
+        (MANY, ATTENTION, f"{FIRST_THREE}; No tdx key is free of 16; 1 more."),
+        (node(keys=NO_KEY, relay_missing=True), BAD, "No relay answers, though one should; No tdx key is free of 16."),
         (node(tree=Hierarchy(fault="no cgroup")), BAD, "Nothing can be counted or limited: no cgroup."),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -98,20 +84,6 @@ def node(*rows: CgroupRow, **changes: Any) -> NodeView:
 def test_the_worst_is_said_first(view: NodeView, level: Level, sentence: str) -> None:
     said = verdict(view)
     assert (said.level, said.sentence) == (level, sentence)
-
-
-DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
-
-
-def test_each_alert_names_a_condition_and_each_condition_has_an_alert() -> None:
-    """By code and severity, so that a pager and `nodeward status` say the same."""
-    files = (DEPLOY / "prometheus" / "rules.yaml", DEPLOY / "webhook" / "alerts.yaml")
-    groups = [group for file in files for group in yaml.safe_load(file.read_text())["groups"]]
-    labels = [rule["labels"] for group in groups for rule in group["rules"] if "alert" in rule]
-
-    named = {one.get("condition", ""): one["severity"] for one in labels}
-    assert named == {code: severity.value for code, (severity, _) in CODES.items()}
-    assert len({(one["condition"], one["severity"]) for one in labels}) == len(named)
 
 
 def test_every_code_is_one_that_the_verdict_gives() -> None:
@@ -135,6 +107,7 @@ def view(*rows: CgroupRow, ready: bool = True) -> NodeView:
     return NodeView("enforce", "containerd", "answers", True, {}, {}, rows, components=(source,))
 
 
+PODS = [PodRow("shop", "web-2", "late-starts, pinned"), PodRow("data", "db", "drift")]
 ROWS = (row("web-10"), row("web-10", "b"), row("web-2"), row("db", namespace="data"), row("web-3", "app", "drift"))
 
 
@@ -144,14 +117,7 @@ ROWS = (row("web-10"), row("web-10", "b"), row("web-2"), row("db", namespace="da
         pytest.param({}, ["web-3", "db", "web-2", "web-10", "web-10"], id="all: unhealthy first, then natural order"),
         pytest.param({"namespace": "data"}, ["db"], id="a namespace"),
         pytest.param({"states": ("drift",)}, ["web-3"], id="a state"),
-        pytest.param(
-            {
-                "states": ("pinned",),
-                "pods": [PodRow("shop", "web-2", "late-starts, pinned"), PodRow("data", "db", "drift")],
-            },
-            ["web-2"],
-            id="a word of the column STATE",
-        ),
+        pytest.param({"states": ("pinned",), "pods": PODS}, ["web-2"], id="a word of the column STATE"),
         pytest.param({"pod": "web-10"}, ["web-10", "web-10"], id="a pod by its bare name"),
         pytest.param({"pod": "data/db"}, ["db"], id="a pod with its namespace"),
         pytest.param({"pod": "db", "namespace": "shop"}, [], id="none"),
@@ -173,6 +139,9 @@ def test_a_number_of_any_length_can_be_sorted() -> None:
     assert natural("pod-2") < natural("pod-10") < natural(f"pod-{'9' * 5000}") < natural("pod-x")
 
 
+ONCE, THRICE = (view(row("a", "c", refused=times)) for times in (1, 3))
+
+
 @pytest.mark.parametrize(
     ("before", "after", "lines"),
     [
@@ -181,12 +150,7 @@ def test_a_number_of_any_length_can_be_sorted() -> None:
         pytest.param(view(row("a", state="drift")), view(row("a")), ["shop/a is enforced, was drift"], id="it is over"),
         pytest.param(view(row("a", state="pending")), view(row("a")), [], id="no fault"),
         pytest.param(view(), view(row("a", "c", "outside")), ["shop/a/c is outside"], id="a new one with a fault"),
-        pytest.param(
-            view(row("a", "c", refused=1)),
-            view(row("a", "c", refused=3)),
-            ["shop/a/c was refused sgx_epc 2 more times"],
-            id="refused charges",
-        ),
+        pytest.param(ONCE, THRICE, ["shop/a/c was refused sgx_epc 2 more times"], id="refused charges"),
         pytest.param(view(), view(ready=False), ["runtime is not ready: no socket"], id="a source is gone"),
         pytest.param(view(*ROWS), replace(view(*ROWS), seq=2), [], id="the same"),
     ],

@@ -83,16 +83,12 @@ def test_a_torn_line_swallows_no_later_one() -> None:
 
 EARLIER = "3 change(s) of an earlier boot: gone with its cgroups, nothing to take back"
 LIFTED = "/kubepods: limits taken back in 1 cgroup(s)"
-SWITCHED_OFF = "misc switched off in 1 cgroup(s); the limits below it are gone"
+SWITCHED_OFF = "/kubepods: misc switched off in 1 cgroup(s); the limits below it are gone"
 STORIES: dict[str, tuple[str, list[str], list[str], str, bool]] = {
     "misc was on before us": ("other work", ["limits"], [LIFTED], "max", True),
     "others after a reboot": ("work reboot other", [], [EARLIER], "7", True),
     "we again after a reboot": (
-        "work reboot work work",
-        ["subtree", "subtree", "limits"],
-        [EARLIER, LIFTED, f"/kubepods: {SWITCHED_OFF}"],
-        "",
-        False,
+        *("work reboot work work", ["subtree", "subtree", "limits"], [EARLIER, LIFTED, SWITCHED_OFF], "", False),
     ),
     "others, then we": ("work reboot other work", ["limits"], [EARLIER], "max", True),
 }
@@ -132,10 +128,8 @@ def test_an_entry_without_a_boot_is_named_and_nothing_is_changed() -> None:
     found = uninstall(Settings(), kernel)
 
     assert found.done == ()
-    assert [line.partition(": the list does not say in which boot")[0] for line in found.failed] == [
-        "subtree:/",
-        "limits:/kubepods",
-    ]
+    named = [line.partition(": the list does not say in which boot")[0] for line in found.failed]
+    assert named == ["subtree:/", "limits:/kubepods"]
     assert kernel.read(f"{ROOT}/kubepods/pod1/misc.max", 99) == b"sgx_epc 7\n"
     assert b"misc" in kernel.read(f"{ROOT}/cgroup.subtree_control", 99)
     assert len(read(kernel, FOLDER)) == 2
@@ -248,16 +242,13 @@ class Node:
         self.journal = folder / "run" / "grants.journal"
         self.journal.write_text('{"version":1,"boot":"b"}\n')
         self.checkpoint = self.plugins / "kubelet_internal_checkpoint"
-        rows = {
-            "tdx": {"resources": [TDX], "publish": TDX, "publisher": "device-plugin"},
-            "sev_es": {"resources": [SEV], "publish": SEV},
-        }
-        settings = {
-            "state_dir": str(folder / "state"),
-            "run_dir": str(folder / "run"),
-            "keys": {"kubelet_dir": str(folder / "kubelet"), "kinds": rows},
-        }
-        (folder / "nodeward.yaml").write_text(yaml.safe_dump(settings))
+        self.configure({"resources": [TDX], "publish": TDX, "publisher": "device-plugin"})
+
+    def configure(self, tdx: dict[str, object], mode: str = "off") -> None:
+        kinds = {"tdx": tdx, "sev_es": {"resources": [SEV], "publish": SEV}}
+        keys = {"kubelet_dir": str(self.folder / "kubelet"), "kinds": kinds, "mode": mode}
+        places = {"state_dir": str(self.folder / "state"), "run_dir": str(self.folder / "run")}
+        (self.folder / "nodeward.yaml").write_text(yaml.safe_dump(places | {"keys": keys}))
 
     def printed(self, *flags: str) -> list[str]:
         done = CliRunner().invoke(cli.command, ["--config", str(self.folder / "nodeward.yaml"), *flags])
@@ -352,10 +343,7 @@ def test_sockets_that_a_killed_daemon_has_left_are_removed_and_nobody_elses(shor
 
 def test_a_number_of_nfds_stays_until_its_master_has_passed(node: Node) -> None:
     node.journal.unlink()
-    settings = yaml.safe_load((node.folder / "nodeward.yaml").read_text())
-    settings["keys"]["kinds"]["tdx"] = {"resources": [TDX, KATA], "publish": TDX}
-    settings["keys"]["mode"] = "enforce"
-    (node.folder / "nodeward.yaml").write_text(yaml.safe_dump(settings))
+    node.configure({"resources": [TDX, KATA], "publish": TDX}, "enforce")
     assert node.said() == [], "no object of ours was written, as without NFD"
     written = {"v": 1, "target": "nfd:nodeward/zzz-nodeward-n1", "old": "absent"}
     (node.folder / "state" / "undo.jsonl").write_text(f"{json.dumps(written)}\n")

@@ -38,6 +38,7 @@ from tests.unit.people.metrics.build import (
 (OFFERED,) = RICH.keys
 READ = replace(OFFERED, orphan_ms=None, leaked=0, ids=(), refusals={}, offer=None, sharing=None)
 TDX = KeyRow("tdx", OFFERED.resources, 16, 1)
+LONG = "/a" * MOST_CHARACTERS
 SHOWN = Path(__file__).with_name("everything.prom")
 """Its samples as Prometheus reads them, for a person to read and to change."""
 
@@ -70,6 +71,10 @@ def test_of_two_instances_of_one_container_the_one_that_was_read_is_shown(new_fi
     view = node(POD, new, old) if new_first else node(POD, old, new)
 
     assert values(view, "nodeward_misc_usage", container="app") == [7.0]
+    cut = [
+        replace(one, level="pod", container="", cgroup=f"{LONG}/{one.id}", id="") for one in view.rows if one.container
+    ]
+    assert values(node(*cut), "container_misc_usage") == [7.0], "of two cgroups whose paths are cut, too"
     assert [one.labels["state"] for one in read(view) if one.name == "nodeward_enforcement_state"] == ["enforced"] * 2
     assert len(values(view, "nodeward_container_info")) == 2
 
@@ -119,9 +124,6 @@ def test_every_family_of_the_catalogue_is_made_and_has_the_labels_that_it_names(
     assert found == {family.name: tuple(sorted(family.labels)) for family in FAMILIES}
 
 
-LONG = "/a" * MOST_CHARACTERS
-
-
 @pytest.mark.parametrize(
     "view",
     [
@@ -134,15 +136,6 @@ LONG = "/a" * MOST_CHARACTERS
 )
 def test_each_type_is_told_once_and_no_two_series_are_the_same(view: NodeView) -> None:
     assert untold(scrape(view)) == []
-
-
-@pytest.mark.parametrize("new_first", [True, False], ids=["new first", "old first"])
-def test_of_two_cgroups_whose_paths_are_cut_the_one_that_was_read_is_shown(new_first: bool) -> None:
-    old = replace(POD, cgroup=f"{LONG}/old", state="stale")
-    new = replace(POD, cgroup=f"{LONG}/new", resources=(replace(HELD, usage=7),))
-    view = node(new, old) if new_first else node(old, new)
-
-    assert values(view, "container_misc_usage") == [7.0]
 
 
 PLAIN = read(node(POD, APP))
@@ -164,11 +157,8 @@ def test_what_would_end_the_text_is_replaced(name: str) -> None:
 
 
 def test_a_name_without_end_is_cut() -> None:
-    longest = max(
-        len(value) for one in read(node(replace(APP, container="x" * 10**6))) for value in one.labels.values()
-    )
-
-    assert longest == MOST_CHARACTERS
+    found = read(node(replace(APP, container="x" * 10**6)))
+    assert max(len(value) for one in found for value in one.labels.values()) == MOST_CHARACTERS
 
 
 def counted(view: NodeView, name: str, left_out: str) -> tuple[int, list[float]]:

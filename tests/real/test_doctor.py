@@ -1,8 +1,5 @@
-"""`nodeward doctor` before a real kube-apiserver, as node and as administrator; programs; this host."""
+"""`nodeward doctor` before a real kube-apiserver, as node and as administrator."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +11,7 @@ from nodeward.features.settings import Settings
 from nodeward.host.clock import SystemClock
 from nodeward.people.doctor.cluster import api
 from nodeward.people.doctor.facts import ApiFacts, Facts
-from nodeward.people.doctor.findings import findings, version
-from nodeward.people.doctor.machine import said_by
-from tests.patience import scaled
-from tests.peers.find import require
+from nodeward.people.doctor.findings import findings
 from tests.peers.nriside import Record
 from tests.rigs.cluster import Cluster, make, running_cluster
 
@@ -82,36 +76,3 @@ def test_an_administrator_sees_intels_webhook_and_sgx_epc(cluster: Cluster, tmp_
     assert found.webhooks == (Registered(WEBHOOK, has_ca=True),)
     assert found.daemon_sets == ("kube-system/nri-sgx-epc",)
     assert {"intel-sgx-webhook", "sgx-epc"} <= set(codes(found))
-
-
-def test_real_programs_tell_their_versions() -> None:
-    home = require("containerd") / "bin"
-
-    assert version(said_by(str(home / "containerd"))) >= (2,)
-    assert version(said_by(str(home / "runc"))) >= (1, 2)
-
-
-def test_this_host_is_hybrid_and_without_misc_if_its_mounts_say_so() -> None:
-    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
-    trees = [(one[1], one[2], one[3].split(",")) for one in mounts if one[2] in ("cgroup", "cgroup2")]
-    controllers = [name for place, kind, how in trees for name in (how if kind == "cgroup" else _handed(place))]
-    kinds = {kind for _, kind, _ in trees}
-    is_unified = any((place, kind) == ("/sys/fs/cgroup", "cgroup2") for place, kind, _ in trees)
-    is_hybrid = kinds == {"cgroup", "cgroup2"} and not is_unified and "misc" not in controllers
-
-    words = [str(Path(sys.executable).parent / "nodeward"), "doctor", "--set", "kube.enabled=false", "-o", "json"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=scaled(120), check=False)
-    found = {one["code"]: one for one in json.loads(done.stdout)["findings"]}
-    print(done.returncode, found.get("cgroup-hybrid"))
-
-    assert ("cgroup-hybrid" in found) == is_hybrid
-    if is_hybrid:
-        assert done.returncode == 1
-        assert found["cgroup-hybrid"]["severity"] == "error"
-        v2 = next(place for place, kind, _ in trees if kind == "cgroup2")
-        what = f"cgroup v1 at /sys/fs/cgroup, and cgroup v2 at {v2}, and misc is in none of its trees"
-        assert found["cgroup-hybrid"]["what"] == f"the node is hybrid: {what}"
-
-
-def _handed(place: str) -> list[str]:
-    return (Path(place) / "cgroup.controllers").read_text().split()

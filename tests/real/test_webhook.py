@@ -24,16 +24,7 @@ from pathlib import Path
 import pytest
 
 from nodeward.features.admission.door.server import PATH
-from tests.component.webhook.support import (
-    GOOD,
-    JSON_TYPE,
-    NODEWARD,
-    WITHIN_S,
-    install,
-    make_pki,
-    port_of,
-    program,
-)
+from tests.component.webhook.support import GOOD, JSON_TYPE, NODEWARD, WITHIN_S, install, make_pki, port_of, program
 from tests.peers.daemon import until
 from tests.peers.find import absent
 from tests.peers.kubeclient import STRATEGIC, ApiError
@@ -228,13 +219,6 @@ def test_the_deployments_ports_are_those_of_the_settings(shipped: Shipped) -> No
     assert {at(one, kind, "httpGet", "port") for kind in ("readinessProbe", "livenessProbe")} == {name}
 
 
-def test_the_shipped_settings_are_without_a_fault(shipped: Shipped) -> None:
-    line = shipped.within(NODEWARD, "config", "check", shipped.command[-1])
-    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=WITHIN_S)
-    print(done.stdout + done.stderr)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_the_shipped_authority_and_the_services_name_are_enough_to_ask_it(shipped: Shipped) -> None:
     (trust,) = objects("trust.yaml", shipped.certificate)
     bundle = base64.b64decode(str(at(trust, "webhooks", 0, "clientConfig", "caBundle")))
@@ -396,32 +380,20 @@ def test_every_pod_says_what_its_containers_request(cluster: Cluster, pki: Path,
 
 
 def test_cri_resource_managers_own_configuration_finds_its_webhook(cluster: Cluster, pki: Path) -> None:
-    port = free_port()
+    """It has no path: the program writes CRI Resource Manager's annotation at the root."""
+    port, key = free_port(), "intel.com/resources"
     command = [sys.executable, "-c", "from nodeward.cli.cri_resmgr.webhook import main; main()", f"-port={port}"]
     tls = [f"-cert-file={pki}/tls/tls.crt", f"-key-file={pki}/tls/tls.key"]
-    authority = base64.b64encode((pki / "ca.crt").read_bytes()).decode()
-    rule: Record = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["pods"]}
-    configuration: Record = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": "cri-resmgr"},
-        "webhooks": [
-            {
-                "name": "cri-resmgr.intel.com",
-                "sideEffects": "None",
-                "admissionReviewVersions": ["v1"],
-                "rules": [rule],
-                "clientConfig": {"url": f"https://127.0.0.1:{port}", "caBundle": authority},
-            }
-        ],
-    }
+    (configuration,) = objects("resources-intel.yaml")
+    at_the_loopback(configuration, f"https://127.0.0.1:{port}", (pki / "ca.crt").read_bytes(), f"/{key}")
+    configuration["metadata"] = {"name": "cri-resmgr"}
     with subprocess.Popen([*command, *tls], stderr=subprocess.PIPE, text=True) as process:
         try:
             assert port_of(process) == port
             cluster.client.call("POST", CONFIGURATIONS, configuration)
             made = pod_of(container("app", {"cpu": "2"}))
-            until(lambda: "intel.com/resources" in notes(cluster.tried(made)), "the API server asks the webhook")
-            text = notes(cluster.tried(made))["intel.com/resources"]
+            until(lambda: key in notes(cluster.tried(made)), "the API server asks the webhook")
+            text = notes(cluster.tried(made))[key]
             trust = ssl.create_default_context(cafile=str(pki / "ca.crt"))
             link = http.client.HTTPSConnection("127.0.0.1", port, timeout=WITHIN_S, context=trust)
             link.request("GET", "/", headers={"Content-Type": "application/json"})
@@ -436,42 +408,6 @@ def test_cri_resource_managers_own_configuration_finds_its_webhook(cluster: Clus
     assert (text, probed) == (f'{{"initContainers":{{}},"containers":{{"app":{both}}}}}', 200)
 
 
-def test_a_hung_webhook_refuses_a_create_and_lets_an_update_pass(cluster: Cluster) -> None:
-    made = pod_of(container("app", {EPC: "4Ki"}))
-    cluster.create("hung", made)
-    first: Record = {"metadata": {"annotations": {"epc-limit.nri.io": "1"}}}
-    passed_by = cluster.counted("apiserver_admission_webhook_fail_open_count", "update.nodeward.io")
-    os.kill(cluster.webhook.pid, signal.SIGSTOP)
-    try:
-        os.waitid(os.P_PID, cluster.webhook.pid, os.WSTOPPED)
-        said = cluster.refused("POST", PODS, {**made, "metadata": {"name": "refused"}})
-        found = cluster.client.call("PATCH", f"{PODS}/hung", first, STRATEGIC)
-    finally:
-        os.kill(cluster.webhook.pid, signal.SIGCONT)
-
-    (configuration,) = objects("webhook.yaml")
-    assert [at(configuration, "webhooks", n, "failurePolicy") for n in range(2)] == ["Fail", "Ignore"]
-    asked = [
-        f"https://{service_name()}:{cluster.port}{PATH}?timeout={at(configuration, 'webhooks', n, 'timeoutSeconds')}s"
-        for n in range(2)
-    ]
-    assert 'failed calling webhook "create.nodeward.io"' in said
-    assert asked[0] in said
-    assert "context deadline exceeded" in said
-    log = (cluster.server.folder / "apiserver.log").read_text(errors="replace").splitlines()
-    (passed,) = [line for line in log if "failing open update.nodeward.io" in line]
-    print(passed)
-    assert asked[1] in passed
-    assert "context deadline exceeded" in passed
-    assert notes(found)["epc-limit.nri.io"] == "1"
-    after = cluster.counted("apiserver_admission_webhook_fail_open_count", "update.nodeward.io")
-    assert after == passed_by + 1
-
-    assert is_changed(cluster.create("after", made))
-    again: Record = {"metadata": {"annotations": {"epc-limit.nri.io": "2"}}}
-    assert "epc-limit.nri.io" not in notes(cluster.client.call("PATCH", f"{PODS}/hung", again, STRATEGIC))
-
-
 def own_pod() -> Record:
     """A pod of the shipped Deployment, which would even use EPC. The namespace admits only restricted pods."""
     spec, one = the_container()
@@ -484,13 +420,23 @@ def test_what_happens_while_the_webhook_is_away(cluster: Cluster) -> None:
     os.kill(cluster.webhook.pid, signal.SIGTERM)
     assert cluster.webhook.wait(WITHIN_S) == 0
 
+    (configuration,) = objects("webhook.yaml")
+    assert [at(configuration, "webhooks", n, "failurePolicy") for n in range(2)] == ["Fail", "Ignore"]
+    asked = [
+        f"https://{service_name()}:{cluster.port}{PATH}?timeout={at(configuration, 'webhooks', n, 'timeoutSeconds')}s"
+        for n in range(2)
+    ]
     said = cluster.refused("POST", PODS, pod_of(container("app", {EPC: "4Ki"})))
     assert 'failed calling webhook "create.nodeward.io"' in said
+    assert asked[0] in said
     cluster.create("plain", pod_of(container("app")))
     assert not is_changed(cluster.create("own", own_pod(), "nodeward-system"))
     change: Record = {"metadata": {"annotations": {"epc-limit.nri.io": "1"}, "finalizers": ["example.com/mine"]}}
     found = cluster.client.call("PATCH", f"{PODS}/before", change, STRATEGIC)
     assert notes(found)["epc-limit.nri.io"] == "1"
+    log = (cluster.server.folder / "apiserver.log").read_text(errors="replace").splitlines()
+    (passed,) = [line for line in log if "failing open update.nodeward.io" in line]
+    assert asked[1] in passed
 
     unasked = {"metadata": {"annotations": {"of": "somebody"}}}
     passed_by = cluster.counted("apiserver_admission_webhook_fail_open_count", "update.nodeward.io")

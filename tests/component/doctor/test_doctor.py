@@ -1,6 +1,5 @@
 """`nodeward doctor` on hosts made of plain folders and on the kernel double."""
 
-import asyncio
 import io
 import json
 import os
@@ -24,13 +23,12 @@ from nodeward.features.limits.findings import Layout
 from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.settings import CgroupsSection, KubeSection, NriSection, Settings
 from nodeward.host.hostfs import OsFiles
-from nodeward.people import client
 from nodeward.people.doctor import machine
 from nodeward.people.doctor import run as doctor
 from nodeward.people.doctor.run import diagnose
 from nodeward.people.rows import ComponentRow, NodeView
 from nodeward.settings.rows import SettingsRow
-from tests.component.daemon.rig import WITHIN_S, rig
+from tests.component.daemon.rig import WITHIN_S
 from tests.component.doctor.hosts import EPC, MOUNTS, NO_API, around, bad, codes, host
 
 
@@ -56,11 +54,10 @@ LINES = replace(
     nri=NriSection(multi_line=True),
 )
 TWO = {"sys/fs/cgroup/misc.capacity": "sgx_epc 4096\nsev_es 5\n"}
+HANDLER = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.old.options]\nBinaryName = '/opt/old/bin/runc'\n"
 OLD_HANDLERS = {
-    "etc/containerd/config.toml": "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.old.options]\n"
-    "BinaryName = '/opt/old/bin/runc'\n",
-    "etc/containerd/conf.d/9.toml": "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.old.options]\n"
-    "BinaryName = '/opt/old/bin/runc'\n",
+    "etc/containerd/config.toml": HANDLER,
+    "etc/containerd/conf.d/9.toml": HANDLER,
     "etc/crio/crio.conf.d/9.conf": "[crio.runtime.runtimes.old]\nruntime_path = '/opt/old/bin/runc'\n",
 }
 
@@ -109,9 +106,9 @@ def test_the_last_of_containerds_files_says_whether_nri_is_off(
     assert [one.where for one in found.findings if one.code == "nri-off"] == ([off_in] if off_in else [])
 
 
-HYBRID = MOUNTS.format(place="/sys/fs/cgroup/misc", kind="cgroup", options="misc") + MOUNTS.format(
-    place="/sys/fs/cgroup/unified", kind="cgroup2", options=""
-)
+UNIFIED = MOUNTS.format(place="/sys/fs/cgroup/unified", kind="cgroup2", options="")
+HYBRID = MOUNTS.format(place="/sys/fs/cgroup/misc", kind="cgroup", options="misc") + UNIFIED
+PIDS = MOUNTS.format(place="/sys/fs/cgroup/pids", kind="cgroup", options="pids")
 
 
 def test_misc_mounted_as_cgroup_v1_is_looked_at_there(tmp_path: Path) -> None:
@@ -136,14 +133,12 @@ def test_misc_mounted_as_cgroup_v1_is_looked_at_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("knows", "remedy"), [(True, "mount -t cgroup -o misc"), (False, "CONFIG_CGROUP_MISC=y")])
 def test_a_hybrid_host_without_misc_is_told_what_helps(tmp_path: Path, knows: bool, remedy: str) -> None:
     files = {
-        "proc/self/mountinfo": HYBRID.splitlines()[1],
+        "proc/self/mountinfo": UNIFIED + PIDS,
         "proc/cgroups": "misc\t0\t1\t1\n" if knows else "pids\t8\t1\t1\n",
         "sys/fs/cgroup/cgroup.controllers": None,
         "sys/fs/cgroup/misc.capacity": None,
         "sys/fs/cgroup/pids/cgroup.procs": "1\n",
     }
-    pids = MOUNTS.format(place="/sys/fs/cgroup/pids", kind="cgroup", options="pids")
-    files["proc/self/mountinfo"] = f"{files['proc/self/mountinfo']}\n{pids}"
 
     found = diagnose(NO_API, around(host(tmp_path, **files)))
 
@@ -166,9 +161,7 @@ READ_ONLY = "30 20 0:26 / /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw\n"
         pytest.param({"proc/self/mountinfo": HYBRID.splitlines()[0]}, "cgroup-v1", id="v1"),
         pytest.param({"proc/self/mountinfo": READ_ONLY}, "cgroups-read-only", id="read-only"),
         pytest.param({"var/run/nri/nri.sock": None}, "nri-no-socket", id="no-nri"),
-        pytest.param(
-            {"etc/containerd/config.toml": '[plugins."io.containerd.nri.v1.nri"]\ndisable = true\n'}, "nri-off", id="c"
-        ),
+        pytest.param({"etc/containerd/config.toml": NRI.format("true")}, "nri-off", id="containerd"),
         pytest.param({"etc/crio/crio.conf.d/9.conf": "[crio.nri]\nenable_nri = false\n"}, "nri-off", id="crio"),
         pytest.param({"opt/nri/plugins/40-nri-sgx-epc": ""}, "sgx-epc", id="sgx-epc-launched"),
         pytest.param({"proc/77/comm": "nri-sgx-epc\n"}, "sgx-epc", id="sgx-epc-process"),
@@ -217,15 +210,12 @@ def test_nodewards_own_cri_resmgr_is_no_neighbour(tmp_path: Path) -> None:
 
 
 def test_neighbours_that_do_no_harm_are_notes(tmp_path: Path) -> None:
-    files = host(
-        tmp_path,
-        **{
-            "var/lib/kubelet/device-plugins/sgx.intel.com-enclave.sock": "",
-            "var/lib/kubelet/cpu_manager_state": '{"policyName":"static","defaultCpuSet":"0-3","checksum":1}',
-            "etc/containerd/config.toml": "this is = no [toml",
-        },
-    )
-    found = diagnose(NO_API, around(files))
+    files = {
+        "var/lib/kubelet/device-plugins/sgx.intel.com-enclave.sock": "",
+        "var/lib/kubelet/cpu_manager_state": '{"policyName":"static","defaultCpuSet":"0-3","checksum":1}',
+        "etc/containerd/config.toml": "this is = no [toml",
+    }
+    found = diagnose(NO_API, around(host(tmp_path, **files)))
 
     assert bad(found) == []
     assert codes(found)["intel-sgx-plugin"] is Severity.NOTE
@@ -256,13 +246,6 @@ def test_a_probe_that_hangs_is_a_finding_and_the_others_are_there(tmp_path: Path
     assert codes(found)["resource"] is Severity.OK
 
 
-def script(folder: Path, text: str) -> str:
-    path = folder / "program"
-    path.write_text("#!/bin/sh\n" + text)
-    path.chmod(0o755)
-    return str(path)
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -278,28 +261,14 @@ def test_a_program_is_asked_within_bounds(
     tmp_path: Path, text: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET", "hidden")
-    (tmp_path / "text").write_text("hello")
-    assert machine.said_by(str(tmp_path / "text")) == "", "what is no program says nothing"
-    answer = machine.said_by(script(tmp_path, text))
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\n{text}")
+    assert machine.said_by(str(program)) == "", "what is no program says nothing"
+    program.chmod(0o755)
+    answer = machine.said_by(str(program))
 
     assert answer.splitlines()[:1] == ([said] if said else [])
     assert len(answer) <= machine.RUN_BYTES
-
-
-def test_a_daemon_that_runs_is_asked(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with rig(tmp_path) as node:
-            await node.until_ready()
-            place = f"{node.settings.run_dir}/nodeward.sock"
-            there = around(node.files, lambda: client.get("/v1/status", place))
-            found = await asyncio.to_thread(diagnose, node.settings, there)
-            assert codes(found)["daemon"] is Severity.OK
-            assert found.view is not None
-            assert codes(found)["resource"] is Severity.OK
-        after = await asyncio.to_thread(diagnose, node.settings, there)
-        assert codes(after)["daemon-away"] is Severity.NOTE
-
-    asyncio.run(story())
 
 
 @pytest.mark.parametrize(
@@ -339,17 +308,10 @@ SECRET = "hunter2"
 
 
 def view() -> NodeView:
-    return NodeView(
-        mode="enforce",
-        runtime="containerd",
-        api="ok",
-        controller=True,
-        capacity={EPC: 1},
-        usage={},
-        rows=(),
-        components=(ComponentRow("nri", ready=False, detail="waits"),),
-        settings=SettingsRow(source="file /etc/nodeward.yaml", faults=(f"kube.token: unknown key '{SECRET}'",)),
-    )
+    settings = SettingsRow(source="file /etc/nodeward.yaml", faults=(f"kube.token: unknown key '{SECRET}'",))
+    waits = ComponentRow("nri", ready=False, detail="waits")
+    made = NodeView("enforce", "containerd", "ok", True, {EPC: 1}, {}, ())
+    return replace(made, components=(waits,), settings=settings)
 
 
 def test_a_bundle_holds_what_it_names_and_no_secret(tmp_path: Path) -> None:
@@ -359,18 +321,14 @@ def test_a_bundle_holds_what_it_names_and_no_secret(tmp_path: Path) -> None:
     found = diagnose(settings, there, (f"limits.mode: '{SECRET}' is not allowed",))
     held = unpacked(doctor.bundle(settings, found, there))
 
-    assert sorted(held) == [
-        "cgroups/kubepods/cgroup.controllers",
-        "cgroups/kubepods/misc.max",
-        "cgroups/root/cgroup.controllers",
-        "cgroups/root/cgroup.subtree_control",
-        "cgroups/root/misc.capacity",
-        "cgroups/root/misc.current",
-        "findings.json",
-        "settings.json",
-        "status.json",
-        "versions.json",
-    ]
+    read = (
+        "kubepods/cgroup.controllers",
+        "kubepods/misc.max",
+        "root/cgroup.controllers",
+        "root/cgroup.subtree_control",
+    )
+    cgroups = [f"cgroups/{name}" for name in (*read, "root/misc.capacity", "root/misc.current")]
+    assert sorted(held) == [*cgroups, "findings.json", "settings.json", "status.json", "versions.json"]
     assert not any(SECRET.encode() in data for data in held.values())
     assert json.loads(held["settings.json"])["kube"]["url"] == "https://[::1]:6443"
     assert json.loads(held["status.json"])["settings"]["faults"] == ["kube.token"]
@@ -436,10 +394,7 @@ def test_a_tree_that_is_mounted_elsewhere_is_found_by_the_settings(tmp_path: Pat
     assert bad(diagnose(settings, around(files))) == ["capacity-unread"]
 
 
-V1_ELSEWHERE = MOUNTS.format(place="/sys/fs/cgroup/pids", kind="cgroup", options="pids")
-
-
-@pytest.mark.parametrize(("root", "mounted"), [("/sys/fs/cgroups", ""), ("/srv", V1_ELSEWHERE)])
+@pytest.mark.parametrize(("root", "mounted"), [("/sys/fs/cgroups", ""), ("/srv", PIDS)])
 def test_a_root_at_which_no_cgroup_tree_is_mounted_is_an_error(tmp_path: Path, root: str, mounted: str) -> None:
     """Given settings that name a wrong place, and no cgroup v2 anywhere that would tell where the right one is."""
     files = host(tmp_path, **{"proc/self/mountinfo": mounted, "srv/file": ""})

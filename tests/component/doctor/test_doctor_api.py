@@ -3,8 +3,7 @@
 import asyncio
 import json
 import ssl
-from collections.abc import Callable, Coroutine
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,10 +28,21 @@ def asked(files: HostFiles, kube: KubeSection, clock: SystemClock | HandClock | 
     return diagnose(settings, replace(around(files), clock=clock or SystemClock()))
 
 
-async def asked_of(
-    answer: Callable[[web.Request], Coroutine[None, None, web.Response]], files: HostFiles, events: bool = True
-) -> Diagnosis:
-    """The same, of an API server that answers everything so."""
+Answer = Callable[[web.Request], Awaitable[web.Response]]
+
+
+def by_path(answers: Mapping[str, object]) -> Answer:
+    """JSON, or a status alone, for each path."""
+
+    async def answer(request: web.Request) -> web.Response:
+        found = answers[request.path]
+        return web.Response(status=found, text="{}") if isinstance(found, int) else web.json_response(found)
+
+    return answer
+
+
+async def asked_of(answer: Answer, files: HostFiles, events: bool = True) -> Diagnosis:
+    """The same, of an API server that answers so."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(app)
@@ -111,7 +121,6 @@ def test_no_way_to_the_api_server_is_told(tmp_path: Path, kube: KubeSection, exp
     assert "; " not in one.what  # the remedy is said once, and as that
 
 
-@told_in(nullcontext, gives=0)
 async def test_an_expired_certificate_is_told_as_one(tmp_path: Path) -> None:
     make_ca(tmp_path, "ca")
     make_leaf(tmp_path, "server", "ca")
@@ -133,21 +142,20 @@ async def test_an_expired_certificate_is_told_as_one(tmp_path: Path) -> None:
         await server.stop()
 
 
-NAMES = {
+HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+DAEMON_SETS = "/apis/apps/v1/daemonsets"
+INTELS = {"webhooks": [{"name": "sgx.mutator.webhooks.intel.com", "clientConfig": {"caBundle": "x"}}]}
+NAMES: dict[str, object] = {
     "/api/v1/pods": {"metadata": {"resourceVersion": "1"}, "items": []},
-    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations": {
-        "items": [{"webhooks": [{"name": "sgx.mutator.webhooks.intel.com", "clientConfig": {"caBundle": "x"}}]}, {}]
-    },
-    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings": {"items": []},
-    "/apis/apps/v1/daemonsets": {"items": [{"metadata": {"name": "nri-sgx-epc", "namespace": "kube-system"}}]},
+    HOOKS: {"items": [INTELS, {}]},
+    BINDINGS: {"items": []},
+    DAEMON_SETS: {"items": [{"metadata": {"name": "nri-sgx-epc", "namespace": "kube-system"}}]},
 }
 
 
-def test_others_in_the_cluster_are_found_by_their_names(tmp_path: Path) -> None:
-    async def answer(request: web.Request) -> web.Response:
-        return web.json_response(NAMES[request.path])
-
-    found = asyncio.run(asked_of(answer, host(tmp_path)))
+async def test_others_in_the_cluster_are_found_by_their_names(tmp_path: Path) -> None:
+    found = await asked_of(by_path(NAMES), host(tmp_path))
     assert bad(found) == ["intel-sgx-webhook", "sgx-epc"]
     assert "DaemonSet kube-system/nri-sgx-epc" in [finding.where for finding in found.findings]
 
@@ -162,14 +170,13 @@ def test_others_in_the_cluster_are_found_by_their_names(tmp_path: Path) -> None:
     ],
     ids=["may-not", "busy", "no-json", "huge"],
 )
-@told_in(nullcontext, gives=0)
 async def test_why_a_list_was_not_had_is_told_as_it_was(
     tmp_path: Path, answer: Callable[[], web.Response], why: str
 ) -> None:
     """Only a user who may not list is sent for an administrator's kubeconfig."""
 
     async def answered(request: web.Request) -> web.Response:
-        return answer() if request.path.endswith("/daemonsets") else web.json_response(NAMES[request.path])
+        return answer() if request.path == DAEMON_SETS else await by_path(NAMES)(request)
 
     found = await asked_of(answered, host(tmp_path))
     assert bad(found) == ["intel-sgx-webhook"]
@@ -184,9 +191,8 @@ CONFIG_MAP = "/api/v1/namespaces/nodeward-system/configmaps/nodeward-policies"
 
 
 def manifests(folder: str, kind: str) -> dict[str, object]:
-    objects = [
-        one for path in sorted((SHIPPED / folder).glob("*.yaml")) for one in yaml.safe_load_all(path.read_text())
-    ]
+    texts = (path.read_text() for path in sorted((SHIPPED / folder).glob("*.yaml")))
+    objects = (one for text in texts for one in yaml.safe_load_all(text))
     return {"items": [one for one in objects if one and one.get("kind") == kind]}
 
 
@@ -201,41 +207,31 @@ def manifests(folder: str, kind: str) -> dict[str, object]:
     ],
     ids=["whole", "empty-ca", "no-ca", "no-parameters", "may-not-read-them"],
 )
-@told_in(nullcontext, gives=0)
 async def test_what_is_shipped_for_the_cluster_and_is_there_by_half_is_told(
     tmp_path: Path, bundle: str | None, config_map: int, expected: list[str]
 ) -> None:
     """Given the webhook's configuration and the policies of `deploy` in an API server, when nobody has put the
     authority in, or the ConfigMap is not there, then no pod with EPC, or none at all, could be made, and it is said."""
     hooks = manifests("webhook", "MutatingWebhookConfiguration")
-    text = json.dumps(hooks)
     if bundle is not None:
-        text = text.replace('"clientConfig": {', f'"clientConfig": {{"caBundle": "{bundle}", ')
-    answers = {path: json.dumps(found) for path, found in NAMES.items()} | {
-        "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations": text,
-        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings": json.dumps(
-            manifests("policies", "ValidatingAdmissionPolicyBinding")
-        ),
-        "/apis/apps/v1/daemonsets": "{}",
-    }
+        hooks = json.loads(
+            json.dumps(hooks).replace('"clientConfig": {', f'"clientConfig": {{"caBundle": "{bundle}", ')
+        )
+    bindings = manifests("policies", "ValidatingAdmissionPolicyBinding")
+    answers = NAMES | {HOOKS: hooks, BINDINGS: bindings, DAEMON_SETS: {}, CONFIG_MAP: config_map}
     asked_for: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
         asked_for.append(request.path)
-        if request.path == CONFIG_MAP:
-            return web.Response(status=config_map, text="{}")
-        return web.Response(text=answers[request.path])
+        return await by_path(answers)(request)
 
     found = await asked_of(answer, host(tmp_path))
     assert bad(found) == expected
     assert ("webhook" in codes(found)) == ("webhook-no-ca" not in expected)
     assert asked_for.count(CONFIG_MAP) == 1
     unseen = [one.what for one in found.findings if one.code == "cluster-not-looked-at"]
-    assert [what.split(",")[0] for what in unseen] == (
-        ["the API server does not let this user read the ConfigMap nodeward-system/nodeward-policies"]
-        if config_map == 403
-        else []
-    )
+    refused = "the API server does not let this user read the ConfigMap nodeward-system/nodeward-policies"
+    assert [what.split(",")[0] for what in unseen] == [refused] * (config_map == 403)
 
 
 CONTAINERD = """
@@ -252,10 +248,6 @@ sandbox_cgroup_only = true
 """
 
 
-def kata_host(folder: Path) -> HostFiles:
-    return host(folder, **{"etc/containerd/config.toml": CONTAINERD, "opt/kata/configuration.toml": KATA})
-
-
 @pytest.mark.parametrize(
     ("fixed", "shipped", "expected"),
     [
@@ -267,23 +259,15 @@ def kata_host(folder: Path) -> HostFiles:
     ],
     ids=["too-small", "no-policy", "none", "enough", "no-quantity"],
 )
-def test_the_configuration_of_kata_is_held_against_the_runtime_classes(
+async def test_the_configuration_of_kata_is_held_against_the_runtime_classes(
     tmp_path: Path, fixed: dict[str, str], shipped: bool, expected: list[str]
 ) -> None:
     bindings = manifests("policies", "ValidatingAdmissionPolicyBinding") if shipped else {"items": []}
     kata = {"metadata": {"name": "kata"}, "handler": "kata-qemu", "overhead": {"podFixed": fixed}}
-    answers = NAMES | {
-        "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations": {"items": []},
-        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings": bindings,
-        "/apis/apps/v1/daemonsets": {"items": []},
-        "/apis/node.k8s.io/v1/runtimeclasses": {"items": [{"metadata": {"name": "runc"}, "handler": "runc"}, kata]},
-        CONFIG_MAP: {},
-    }
-
-    async def answer(request: web.Request) -> web.Response:
-        return web.json_response(answers[request.path])
-
-    found = asyncio.run(asked_of(answer, kata_host(tmp_path)))
+    classes = {"items": [{"metadata": {"name": "runc"}, "handler": "runc"}, kata]}
+    more = {BINDINGS: bindings, DAEMON_SETS: {}, "/apis/node.k8s.io/v1/runtimeclasses": classes, CONFIG_MAP: {}}
+    files = {"etc/containerd/config.toml": CONTAINERD, "opt/kata/configuration.toml": KATA}
+    found = await asked_of(by_path(NAMES | {HOOKS: {}} | more), host(tmp_path, **files))
 
     assert bad(found) == expected
     assert ("cluster-not-looked-at" in codes(found)) == (fixed == {"memory": "320MiB"})
@@ -311,22 +295,21 @@ async def test_an_api_server_that_is_too_old_for_policies_lacks_none(server: Api
     ],
     ids=["may", "may-not", "no-patch", "not-wanted", "no-json", "no-boolean", "huge"],
 )
-def test_the_right_to_make_events_is_asked_for_and_not_tried(
+async def test_the_right_to_make_events_is_asked_for_and_not_tried(
     tmp_path: Path, refused: tuple[str, ...], answers: str, wanted: bool, expected: tuple[str, ...] | None
 ) -> None:
     posted: list[tuple[str, str, str]] = []
 
     async def answer(request: web.Request) -> web.Response:
         if request.method == "GET":
-            return web.json_response(NAMES[request.path])
+            return await by_path(NAMES)(request)
         assert request.path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         asked = (await request.json())["spec"]["resourceAttributes"]
         posted.append((asked["verb"], asked["group"], asked["resource"]))
-        return web.Response(
-            status=201, text=answers or json.dumps({"status": {"allowed": asked["verb"] not in refused}})
-        )
+        allowed = json.dumps({"status": {"allowed": asked["verb"] not in refused}})
+        return web.Response(status=201, text=answers or allowed)
 
-    found = asyncio.run(asked_of(answer, host(tmp_path), wanted))
+    found = await asked_of(answer, host(tmp_path), wanted)
 
     assert found.facts.api.no_events == expected
     assert ("events-denied" in bad(found)) == bool(expected)

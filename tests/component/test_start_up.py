@@ -11,34 +11,24 @@ from tests.peers.find import absent
 
 WITHIN_S = scaled(60)
 SHOWS = "print(*sorted(sys.modules), file=sys.stderr)"
+RUNS = "import runpy; runpy.run_module('nodeward', run_name='__main__')"
 OURS = {"aiohttp", "asyncio", "google.protobuf", "msgspec", "uvloop", "yaml"}
 NEVER_BY_ITSELF = {"grpc", "hpack", "prometheus_client", "re2", "rich"}
 
 
-def loaded(code: str) -> set[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys\ntry:\n    {code}\nfinally:\n    {SHOWS}"],
-        capture_output=True,
-        text=True,
-        timeout=WITHIN_S,
-        check=False,
-    )
+def loaded(code: str, shows: str = SHOWS) -> set[str]:
+    line = [sys.executable, "-c", f"import sys\ntry:\n    {code}\nfinally:\n    {shows}"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=WITHIN_S)
     assert done.returncode == 0, done.stderr
     return set(done.stderr.split())
 
 
 def test_help_loads_no_command_and_no_library() -> None:
-    there = loaded("sys.argv = ['nodeward', '--help']; import runpy; runpy.run_module('nodeward', run_name='__main__')")
+    there = loaded(f"sys.argv = ['nodeward', '--help']; {RUNS}")
 
     assert there & (OURS | NEVER_BY_ITSELF) == set()
-    assert {name for name in there if name.startswith("nodeward.")} == {
-        "nodeward.cli",
-        "nodeward.cli.exits",
-        "nodeward.cli.groups",
-        "nodeward.cli.main",
-        "nodeward.core",
-        "nodeward.core.errors",
-    }
+    ours = {name.removeprefix("nodeward.") for name in there if name.startswith("nodeward.")}
+    assert ours == {"cli", "cli.exits", "cli.groups", "cli.main", "core", "core.errors"}
 
 
 def test_a_daemon_loads_no_neighbour_before_it_is_chosen() -> None:
@@ -53,11 +43,8 @@ def test_a_daemon_loads_no_neighbour_before_it_is_chosen() -> None:
 
 def test_a_runtime_that_calls_for_a_placement_waits_for_little() -> None:
     """Its budget is 80 ms for the whole process; `asyncio` alone takes 40."""
-    words = "plan --sandbox s1 --cgroups-path /p/s1 --version 2"
-    there = loaded(
-        f"sys.argv = 'nodeward vms cgroup {words}'.split(); import runpy; "
-        "runpy.run_module('nodeward', run_name='__main__')"
-    )
+    words = "nodeward vms cgroup plan --sandbox s1 --cgroups-path /p/s1 --version 2"
+    there = loaded(f"sys.argv = '{words}'.split(); {RUNS}")
 
     assert there & (OURS | NEVER_BY_ITSELF) == set()
     assert {name for name in there if name.startswith("nodeward.neighbours")} == set()
@@ -66,13 +53,12 @@ def test_a_runtime_that_calls_for_a_placement_waits_for_little() -> None:
 
 def test_a_status_is_drawn_by_few_modules_and_no_decision() -> None:
     """Packages, whose files are empty, are not counted."""
-    code = "import sys; from nodeward.cli import status; from nodeward.people import client, table"
-    shown = "print(*[f'{n}:{m.__file__}' for n, m in sys.modules.items() if n[:9] == 'nodeward.'])"
-    done = subprocess.run([sys.executable, "-c", f"{code}; {shown}"], capture_output=True, text=True, check=True)
-    there = [one.partition(":")[0] for one in done.stdout.split() if not one.endswith("__init__.py")]
+    shows = "print(*[m.__file__ for n, m in sys.modules.items() if n[:9] == 'nodeward.'], file=sys.stderr)"
+    found = loaded("from nodeward.cli import status; from nodeward.people import client, table", shows)
+    there = [Path(one).stem for one in found if not one.endswith("__init__.py")]
 
     assert len(there) <= 35
-    assert [name for name in there if name.rpartition(".")[2] in ("step", "apply")] == []
+    assert {"step", "apply"}.isdisjoint(there)
 
 
 HERE = Path(__file__).parents[2]

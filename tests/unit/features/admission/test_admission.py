@@ -68,9 +68,7 @@ def test_what_a_pod_gets_at_admission_and_why_one_is_refused(case: Case) -> None
     made, rule = case.pod(), AdmissionRule(case.resources, case.required, case.by_nri)
     found = admitted(made, case.operation, case.sub_resource, rule)
 
-    others = tuple(
-        one for one in found.verdict.warnings if "less than a page" not in one
-    )  # the cases' amounts are small
+    others = tuple(one for one in found.verdict.warnings if "less than a page" not in one)  # amounts are small here
     assert (found.verdict.refusals, others) == (case.refusals, case.warnings)
     assert notes(found.pod) == (notes(made) if case.then is None else case.then)
     changes = [one for one in found.operations if not str(one["path"]).startswith("/metadata")]
@@ -209,7 +207,8 @@ def test_annotations_that_were_changed_later_are_set_right_again() -> None:
     assert notes(found.pod) == {**notes(good), "own": "stays"}
 
 
-EPC_KEY, ENCLAVES, PROVISION = "sgx.intel.com/epc", "sgx.intel.com/enclave", "sgx.intel.com/provision"
+PROVISION = "sgx.intel.com/provision"
+KEYS = (QUOTE, LIMITS, UPSTREAM, f"{UPSTREAM}/pod", f"{UPSTREAM}/container.app", EPC, "a")
 AMOUNTS = st.sampled_from(["1", "4096", "4Ki", "1Mi", "1048576", "1.5Ki", "1k", "3000m"])
 NAMES = st.sampled_from(["app", "aesmd", "side", "x" * 53, "y" * 54])
 
@@ -218,11 +217,11 @@ NAMES = st.sampled_from(["app", "aesmd", "side", "x" * 53, "y" * 54])
 def containers(draw: st.DrawFn) -> Json:
     limits: Json = {}
     if draw(st.booleans()):
-        limits[EPC_KEY] = draw(AMOUNTS)
+        limits[EPC] = draw(AMOUNTS)
     if draw(st.booleans()):
         limits["cpu"] = "1"
     if draw(st.integers(0, 4)) == 0:
-        limits[draw(st.sampled_from([ENCLAVES, PROVISION]))] = draw(st.sampled_from(["1", "2"]))
+        limits[draw(st.sampled_from([ENCLAVE, PROVISION]))] = draw(st.sampled_from(["1", "2"]))
     found = container(draw(NAMES), limits or None)
     if draw(st.integers(0, 3)) == 0:
         found["env"] = draw(st.sampled_from([None, [], [{"name": "A", "value": "b"}], [{"name": "SGX_AESM_ADDR"}]]))
@@ -243,17 +242,8 @@ def pods(draw: st.DrawFn) -> Json:
             one["restartPolicy"] = "Always"
     annotations: Json | None = None
     if draw(st.booleans()):
-        annotations = {
-            key: draw(st.sampled_from(["", "1", "aesmd", "app", "[a]"]))
-            for key in draw(
-                st.lists(
-                    st.sampled_from(
-                        [QUOTE, LIMITS, UPSTREAM, f"{UPSTREAM}/pod", f"{UPSTREAM}/container.app", EPC_KEY, "a"]
-                    ),
-                    max_size=5,
-                )
-            )
-        }
+        values = st.sampled_from(["", "1", "aesmd", "app", "[a]"])
+        annotations = {key: draw(values) for key in draw(st.lists(st.sampled_from(KEYS), max_size=5))}
     return pod_of(*regular, annotations=annotations, initContainers=init)
 
 
@@ -351,13 +341,9 @@ def test_the_options_of_cri_resource_managers_webhook_are_settings() -> None:
         "webhook.key_file": "/c/svc.key",
     }
     assert pairs_of(["-h"]) is None
-    for words, said in (
-        (["-cert-file=/c"], "-key-file: is missing"),
-        (["x"], "'x' is no option"),
-        (["-ports=1"], "port"),
-    ):
+    for words, said in (("-cert-file=/c", "-key-file: is missing"), ("x", "'x' is no option"), ("-ports=1", "port")):
         with pytest.raises(WireError, match=said):
-            pairs_of(words)
+            pairs_of([words])
 
 
 class Later:

@@ -20,23 +20,8 @@ from nodeward.neighbours.hook import line as hook_line
 from nodeward.neighbours.hook import oci
 from nodeward.programs.hook.run import Options, Outcome, ask_socket, log, parse, run
 from nodeward_sim.doubles.kernel import SimKernel
-from tests.unit.programs.hook.rig import (
-    ANNOTATIONS,
-    BUNDLE,
-    CGROUP,
-    CRI,
-    EPC,
-    ID,
-    OF_A_SANDBOX,
-    PID,
-    POD,
-    SANDBOX,
-    SPEC,
-    UID,
-    HookRig,
-    no_daemon,
-    said,
-)
+from tests.unit.programs.hook import rig as rigs
+from tests.unit.programs.hook.rig import CGROUP, CRI, EPC, ID, POD, SANDBOX, SPEC, UID, HookRig, no_daemon, said
 
 WHO = "nodeward: default/web, container app: "
 LIMITS = "nodeward.io/limits"
@@ -131,10 +116,10 @@ def test_a_refusal_is_the_runtimes_error() -> None:
 
 
 def test_what_holds_the_sandbox_is_left_alone_and_told_and_no_pods_container_is_not_told() -> None:
-    rig = HookRig(left=[SPEC], rule=LimitsSettings(strict=True, unknown_pod=UnknownPod.ZERO), notes=OF_A_SANDBOX)
+    rig = HookRig(left=[SPEC], rule=LimitsSettings(strict=True, unknown_pod=UnknownPod.ZERO), notes=rigs.OF_A_SANDBOX)
     assert (rig.run(), rig.limit()) == (Outcome(0), "max")
     assert hook_line.decode_request(rig.asked[0]).container == ""
-    podman = HookRig(notes={**dict.fromkeys(ANNOTATIONS), "io.podman.annotations.init": "FALSE"})
+    podman = HookRig(notes={**dict.fromkeys(rigs.ANNOTATIONS), "io.podman.annotations.init": "FALSE"})
     assert (podman.run(), podman.asked) == (Outcome(0), [])
 
 
@@ -154,10 +139,10 @@ def test_a_pods_own_annotations_do_not_make_it_another_or_a_sandbox() -> None:
     sandbox = {f"{CRI}container-type": "sandbox", f"{CRI}sandbox-uid": "another"}
     real = (SANDBOX, UID, "default", "web", "app")
     assert oci.identity(CRIO | sandbox, ID) == real
-    assert oci.identity(CRIO | ANNOTATIONS | sandbox | {f"{CRI}sandbox-id": ID}, ID) == real
+    assert oci.identity(CRIO | rigs.ANNOTATIONS | sandbox | {f"{CRI}sandbox-id": ID}, ID) == real
     pretended = {key: "sandbox" if key.endswith("Type") else "x" * 64 for key in CRIO}
-    assert oci.identity(pretended | ANNOTATIONS, ID) == real
-    for annotations in (ANNOTATIONS, CRIO):  # nothing holds a sandbox but what has its id
+    assert oci.identity(pretended | rigs.ANNOTATIONS, ID) == real
+    for annotations in (rigs.ANNOTATIONS, CRIO):  # nothing holds a sandbox but what has its id
         pretended = {key: "sandbox" if value == "container" else value for key, value in annotations.items()}
         assert oci.identity(pretended, ID) == real
 
@@ -195,11 +180,11 @@ BESIDE = MOUNT.format("cpu", "cgroup", ",cpu") + MOUNT.format("unified", "cgroup
 
 def host(folder: Path, process: str, mounts: str, tree: str) -> OsFiles:
     """A host of plain folders, with the misc controller's files at `tree`; without them for an empty one."""
-    config = {"ociVersion": "1.0.2", "linux": {"cgroupsPath": CGROUP}, "annotations": ANNOTATIONS}
+    config = {"ociVersion": "1.0.2", "linux": {"cgroupsPath": CGROUP}, "annotations": rigs.ANNOTATIONS}
     files = {
-        f"/proc/{PID}/cgroup": process.format(CGROUP),
+        f"/proc/{rigs.PID}/cgroup": process.format(CGROUP),
         "/proc/self/mountinfo": mounts,
-        f"{BUNDLE}/config.json": json.dumps(config),
+        f"{rigs.BUNDLE}/config.json": json.dumps(config),
         **({f"{tree}/misc.capacity": f"{EPC} 65536\n", f"{tree}{CGROUP}/misc.max": ""} if tree else {}),
     }
     for path, text in files.items():
@@ -244,10 +229,8 @@ OUTSIDE = {
 """What the kernel says of a process whose runtime does not join the tree that has misc; runc before 1.1.6 on v1."""
 
 
-def outside(
-    process: str, option: str = "refuse", left: Sequence[PodSpec] = (), rule: LimitsSettings | None = None
-) -> HookRig:
-    rig = HookRig(process=process, option=option, left=left, rule=rule)
+def outside(process: str, option: str = "refuse") -> HookRig:
+    rig = HookRig(process=process, option=option)
     rig.kernel.mkdir("/proc/self")
     rig.kernel.replace("/proc/self/mountinfo", b"")
     return rig
@@ -259,7 +242,7 @@ def test_who_needs_no_limit_starts_below_a_runtime_that_leaves_misc_out(process:
     assert rig.run(said({})) == Outcome(0)
     alone = rig.run()
     assert (alone.code, "cannot be set" in alone.said) == (0, False), "nobody answers, and nothing is declared"
-    rig.notes = OF_A_SANDBOX
+    rig.notes = rigs.OF_A_SANDBOX
     assert rig.run(b"") == Outcome(0)
     assert [hook_line.decode_request(line).cgroup for line in rig.asked] == [CGROUP] * 3
 
@@ -271,7 +254,7 @@ def test_a_limit_below_a_runtime_that_leaves_misc_out_is_an_error(process: str, 
     rig = outside(process, option)
     outcome = rig.run(said({EPC: 4096}, on_error=on_error))
     assert (outcome.code, rig.limit()) == (on_error == "refuse", "max")
-    assert outcome.said.startswith(f"{WHO}the limit {EPC} 4096 cannot be set: process {PID} is in no cgroup")
+    assert outcome.said.startswith(f"{WHO}the limit {EPC} 4096 cannot be set: process {rigs.PID} is in no cgroup")
     assert ("Use one that joins it (runc 1.1.6 or newer), or cgroup v2" in outcome.said) is (":misc:" in process)
 
 

@@ -18,6 +18,7 @@ from nodeward.programs.once.kubelet_endpoint import Edit, EndpointFiles, PointEr
 from nodeward.programs.once.runtime_nri import write
 
 RELAY = RelaySection()
+IMAGES_TOO = RelaySection(image="/run/images.sock", image_listen="/run/nodeward/images.sock")
 OURS = "unix:///run/nodeward/cri.sock"
 THEIRS = "unix:///run/containerd/containerd.sock"
 FILES = OsFiles()
@@ -63,16 +64,20 @@ def test_a_symbolic_link_stays_one(node: EndpointFiles, tmp_path: Path) -> None:
     assert (tmp_path / "link").is_symlink()
 
 
-def test_images_of_another_service_go_through_its_relay_or_stay(node: EndpointFiles) -> None:
+def images(node: EndpointFiles, endpoint: str = "unix:///run/images.sock") -> None:
+    """kubelet asks this one for images."""
     with open(node.config, "a") as config:
-        config.write("imageServiceEndpoint: unix:///run/images.sock\n")
+        config.write(f"imageServiceEndpoint: {endpoint}\n")
+
+
+def test_images_of_another_service_go_through_its_relay_or_stay(node: EndpointFiles) -> None:
+    images(node)
     edits, said = endpoint.to_relay(FILES, node, RELAY)
     assert "imageServiceEndpoint: unix:///run/nodeward" not in edits[0].shown()
     assert said == [
         "images stay at unix:///run/images.sock, past the relay; relay.image and relay.image_listen would relay them"
     ]
-    relay = RelaySection(image="/run/images.sock", image_listen="/run/nodeward/images.sock")
-    assert "+imageServiceEndpoint: unix:///run/nodeward/images.sock" in there_and_back(node, relay)[0].shown()
+    assert "+imageServiceEndpoint: unix:///run/nodeward/images.sock" in there_and_back(node, IMAGES_TOO)[0].shown()
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["by default", "by name"])
@@ -80,25 +85,21 @@ def test_images_of_the_runtime_are_not_led_where_those_of_another_service_are_re
     node: EndpointFiles, named: bool
 ) -> None:
     """The relay's first socket serves none then."""
-    relay = RelaySection(image="/run/images.sock", image_listen="/run/nodeward/images.sock")
     if named:
-        with open(node.config, "a") as config:
-            config.write(f"imageServiceEndpoint: {THEIRS}\n")
+        images(node, THEIRS)
     with pytest.raises(PointError, match=r"no image could be pulled. .* set kubelet's imageServiceEndpoint to unix:"):
-        endpoint.to_relay(FILES, node, relay)
+        endpoint.to_relay(FILES, node, IMAGES_TOO)
 
 
 def test_each_socket_that_kubelet_is_led_to_is_asked(node: EndpointFiles) -> None:
-    relay = RelaySection(image="/run/images.sock", image_listen="/run/nodeward/images.sock")
     edits, _ = endpoint.to_relay(FILES, node, RELAY)
     assert endpoint.sockets(edits, RELAY, "relay") == ["/run/nodeward/cri.sock"]
-    with open(node.config, "a") as config:
-        config.write("imageServiceEndpoint: unix:///run/images.sock\n")
-    there, _ = endpoint.to_relay(FILES, node, relay)
-    assert endpoint.sockets(there, relay, "relay") == ["/run/nodeward/cri.sock", "/run/nodeward/images.sock"]
+    images(node)
+    there, _ = endpoint.to_relay(FILES, node, IMAGES_TOO)
+    assert endpoint.sockets(there, IMAGES_TOO, "relay") == ["/run/nodeward/cri.sock", "/run/nodeward/images.sock"]
     endpoint.write(FILES, there)
-    back, _ = endpoint.to_runtime(FILES, node, relay)
-    assert endpoint.sockets(back, relay, "runtime") == ["/run/containerd/containerd.sock", "/run/images.sock"]
+    back, _ = endpoint.to_runtime(FILES, node, IMAGES_TOO)
+    assert endpoint.sockets(back, IMAGES_TOO, "runtime") == ["/run/containerd/containerd.sock", "/run/images.sock"]
 
 
 def test_another_runtime_than_the_relays_is_refused(node: EndpointFiles) -> None:

@@ -12,9 +12,9 @@ import socketserver
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler
@@ -43,33 +43,21 @@ MIB = 1 << 20
 DECIDED = (1, 2)
 
 
-def row(namespace: str, pod: str, container: str = "", **more: str) -> CgroupRow:
-    one = ResourceRow("sgx_epc", 8 * MIB, 8 * MIB, 4 * MIB, 5 * MIB, 3, 3)
+def row(namespace: str, pod: str, container: str = "", state: str = "enforced") -> CgroupRow:
+    held = (ResourceRow("sgx_epc", 8 * MIB, 8 * MIB, 4 * MIB, 5 * MIB, 3, 3),)
     level = "container" if container else "pod"
-    state = more.get("state", "enforced")
-    return CgroupRow(level, namespace, pod, container, "", f"/{pod}/{container}", state, "spec", "declared", (one,))
+    return CgroupRow(level, namespace, pod, container, "", f"/{pod}/{container}", state, "spec", "declared", held)
 
 
-def view(*rows: CgroupRow, ready: bool = True) -> NodeView:
-    components = (ComponentRow("kube", ready, "" if ready else "connection refused"),)
-    usage = {"sgx_epc": 40 * MIB}
-    return NodeView(
-        "enforce",
-        "containerd 2.4",
-        "answers",
-        True,
-        {"sgx_epc": 512 * MIB},
-        usage,
-        rows,
-        ready=ready,
-        components=components,
-        seq=DECIDED[-1],
-    )
+def view(*rows: CgroupRow) -> NodeView:
+    sizes, used, kube = {"sgx_epc": 512 * MIB}, {"sgx_epc": 40 * MIB}, ComponentRow("kube", True, "")
+    made = NodeView("enforce", "containerd 2.4", "answers", True, sizes, used, rows, ready=True, components=(kube,))
+    return replace(made, seq=DECIDED[-1])
 
 
 class _Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
-    view: NodeView
+    played: "Played"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -77,13 +65,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         place = urlsplit(self.path)
+        asked = {name: texts[0] for name, texts in parse_qs(place.query).items()}
         if place.path == "/v1/status":
-            body = msgspec.json.encode(self.server.view)
+            body = msgspec.json.encode(self.server.played.view)
         elif place.path == "/v1/explain":
-            body = msgspec.json.encode([f"explained {parse_qs(place.query)['what'][0]}"])
+            body = msgspec.json.encode([f"explained {asked['what']}"])
         else:
-            after = int(parse_qs(place.query)["after"][0])
-            body = msgspec.json.encode([DecisionRow(n, 0, "PodSeen", "", 1, 0, ()) for n in DECIDED if n > after])
+            later = (number for number in DECIDED if number > int(asked["after"]))
+            body = msgspec.json.encode([DecisionRow(number, 0, "PodSeen", "", 1, 0, ()) for number in later])
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -97,28 +86,21 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class Played:
-    """The socket, which can go away."""
+    """The socket, which can go away, and the picture that it gives."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.view = view(row("shop", "web"), row("shop", "web", "app"))
-        self._server: _Server | None = None
+        self.path, self.view = path, view(row("shop", "web"), row("shop", "web", "app"))
+        self.start()
 
     def start(self) -> None:
         self._server = _Server(str(self.path), _Handler)
-        self._server.view = self.view
+        self._server.played = self
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
-    def show(self, shown: NodeView) -> None:
-        self.view = shown
-        assert self._server is not None
-        self._server.view = shown
-
     def stop(self) -> None:
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self.path.unlink()
+        self._server.shutdown()
+        self._server.server_close()
+        self.path.unlink()
 
     @contextmanager
     def away(self) -> Iterator[None]:
@@ -132,7 +114,6 @@ class Played:
 @contextmanager
 def played(path: Path) -> Iterator[Played]:
     made = Played(path)
-    made.start()
     try:
         yield made
     finally:
@@ -140,12 +121,13 @@ def played(path: Path) -> Iterator[Played]:
 
 
 WITHIN_S = scaled(30.0)
+PAGE = (sys.executable, "-m", "nodeward", "page")
 
 
 @contextmanager
 def page_of(daemon: Path, *flags: str) -> Iterator[int]:
-    command = [sys.executable, "-m", "nodeward", "page", "--socket", str(daemon), "--listen", "127.0.0.1:0", *flags]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
+    command = [*PAGE, "--socket", str(daemon), "--listen", "127.0.0.1:0", *flags]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             said = process.stdout.readline()
@@ -236,35 +218,28 @@ def test_a_picture_a_second_and_the_daemon_away_and_back(daemon: Played, port: i
         assert [one["seq"] for one in back["decisions"]] == [1, 2], "each decision once, though asked for again"
 
 
-def test_so_many_pages_may_be_open_and_the_next_is_told_why_not(daemon: Played) -> None:
-    with ExitStack() as stack:
-        port = stack.enter_context(page_of(daemon.path))
-        links = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), WITHIN_S)) for _ in range(MOST_PAGES)
-        ]
-        for link in links:
-            assert next(pictures(port, link))
-        status, why, _ = asked(port, "/events")
-        assert (status, f"{MOST_PAGES} pages are open already" in why) == (503, True)
-        links[0].shutdown(socket.SHUT_RDWR)
-        links[0].close()
-        while asked(port, "/events", "HEAD")[0] == 503:  # until the server has noticed
-            pass
+@asynccontextmanager
+async def serving(pictures: server.Pictures, explain: server.Explain) -> AsyncIterator[int]:
+    """The server in this process, and its port."""
+    port = asyncio.get_running_loop().create_future()
+    made = server.application(pictures, explain, hosts("127.0.0.1", ()))
+    task = asyncio.create_task(server.run(made, "127.0.0.1", 0, port.set_result))
+    async with asyncio.timeout(WITHIN_S):
+        yield await port
+        task.cancel()
+        await asyncio.wait((task,))
 
 
-def test_who_does_not_read_loses_the_connection_and_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_does_not_read_loses_the_connection_and_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "WRITE_S", 0.1)
-    large = 64 * 1024 * 1024
+    large, shown = 64 * 1024 * 1024, server.Pictures()
 
     async def explain(_: str) -> tuple[int, bytes]:
         return 200, b"[]"
 
-    async def live() -> None:
-        shown, port = server.Pictures(), asyncio.get_running_loop().create_future()
-        made = server.application(shown, explain, hosts("127.0.0.1", ()))
-        serving = asyncio.ensure_future(server.run(made, "127.0.0.1", 0, port.set_result))
-        with socket.create_connection(("127.0.0.1", await port), WITHIN_S) as link:
-            link.sendall(b"GET /events HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % port.result())
+    async with serving(shown, explain) as port:
+        with socket.create_connection(("127.0.0.1", port), WITHIN_S) as link:
+            link.sendall(b"GET /events HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % port)
             await until(lambda: bool(shown.open))
             shown.put(b"x" * large)
             await until(lambda: not shown.open)
@@ -273,49 +248,34 @@ def test_who_does_not_read_loses_the_connection_and_the_picture(monkeypatch: pyt
             while more := await asyncio.get_running_loop().sock_recv(link, 1 << 20):
                 got += len(more)
             assert got < large
-        serving.cancel()
-        await asyncio.wait((serving,))
-
-    asyncio.run(asyncio.wait_for(live(), WITHIN_S))
 
 
-def test_so_many_explanations_are_asked_for_at_once_and_the_next_is_told_why_not() -> None:
-    async def live() -> None:
-        port, go = asyncio.get_running_loop().create_future(), asyncio.Event()
-        asked_for: list[str] = []
+async def test_so_many_explanations_are_asked_for_at_once_and_the_next_is_told_why_not() -> None:
+    go = asyncio.Event()
+    asked_for: list[str] = []
 
-        async def explain(what: str) -> tuple[int, bytes]:
-            asked_for.append(what)
-            await go.wait()
-            return 200, b"[]"
+    async def explain(what: str) -> tuple[int, bytes]:
+        asked_for.append(what)
+        await go.wait()
+        return 200, b"[]"
 
-        made = server.application(server.Pictures(), explain, hosts("127.0.0.1", ()))
-        serving = asyncio.ensure_future(server.run(made, "127.0.0.1", 0, port.set_result))
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2 * server.MOST_EXPLAINED))
+    async with serving(server.Pictures(), explain) as port, asyncio.TaskGroup() as group:
 
-        async def get() -> int:
-            return (await asyncio.to_thread(asked, await port, "/explain?what=a"))[0]
+        async def ask() -> int:
+            return (await asyncio.to_thread(asked, port, "/explain?what=a"))[0]
 
-        async with asyncio.TaskGroup() as group:
-            waiting = [group.create_task(get()) for _ in range(server.MOST_EXPLAINED)]
-            await until(lambda: len(asked_for) >= server.MOST_EXPLAINED)
-            assert await get() == 503
-            go.set()
-        assert [one.result() for one in waiting] == [200] * server.MOST_EXPLAINED
-        serving.cancel()
-        await asyncio.wait((serving,))
-
-    loop = asyncio.new_event_loop()
-    loop.set_default_executor(ThreadPoolExecutor(2 * server.MOST_EXPLAINED))
-    try:
-        loop.run_until_complete(asyncio.wait_for(live(), WITHIN_S))
-    finally:
-        loop.close()
+        waiting = [group.create_task(ask()) for _ in range(server.MOST_EXPLAINED)]
+        await until(lambda: len(asked_for) >= server.MOST_EXPLAINED)
+        assert await ask() == 503
+        go.set()
+        assert [await one for one in waiting] == [200] * server.MOST_EXPLAINED
 
 
 def test_a_taken_port_is_said_or_another_one_is_used(daemon: Played) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        command = [sys.executable, "-m", "nodeward", "page", "--socket", str(daemon.path), "--listen", address]
+        command = [*PAGE, "--socket", str(daemon.path), "--listen", address]
         done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S)
         assert (done.returncode, f"--listen {address}: Address already in use" in done.stderr) == (1, True)
         with page_of(daemon.path, "--listen", address, "--any-port") as port:
@@ -479,7 +439,7 @@ def test_everything_that_is_known_is_drawn(browser: Browser, tmp_path: Path) -> 
     ones = (*gone.cpus.cpus, CpuRow(4, 4, 4, 0, 1, 0, 0, owner="claim ns/own", pools=("claim[ns/own]",)))
     gone = replace(gone, cpus=replace(gone.cpus, cpus=ones, pools=pools, memory=has, memory_used={0: 3 << 30}))
     with played(tmp_path / "nodeward.sock") as daemon, page_of(daemon.path) as port:
-        daemon.show(replace(gone, capacity={"sgx_epc": 3 << 20}, free={"sgx_epc": 1 << 20}, elsewhere={"sgx_epc": 7}))
+        daemon.view = replace(gone, capacity={"sgx_epc": 3 << 20}, free={"sgx_epc": 1 << 20}, elsewhere={"sgx_epc": 7})
         with opened(browser, f"http://127.0.0.1:{port}/") as page:
             expect(page.get_by_role("status")).to_have_text("Nothing can be read.")
             expect(page.get_by_role("list", name="The daemon")).to_contain_text("runtime containerd 2.4")
@@ -512,7 +472,7 @@ def test_everything_that_is_known_is_drawn(browser: Browser, tmp_path: Path) -> 
 def test_a_head_sorts_by_its_column_and_again_the_other_way(browser: Browser, tmp_path: Path) -> None:
     with played(tmp_path / "nodeward.sock") as daemon, page_of(daemon.path) as port:
         states = {"a-10": "enforced", "a-9": "drift", "b": "enforced"}
-        daemon.show(view(*(row("shop", name, state=state) for name, state in states.items())))
+        daemon.view = view(*(row("shop", name, state=state) for name, state in states.items()))
         with opened(browser, f"http://127.0.0.1:{port}/") as page:
             names, head = page.locator("#pods .pod-name"), page.get_by_role("columnheader", name="Pod")
             for order in (["a-9", "a-10", "b"], ["a-9", "a-10", "b"], ["b", "a-10", "a-9"], ["a-9", "a-10", "b"]):
@@ -524,7 +484,7 @@ def test_a_head_sorts_by_its_column_and_again_the_other_way(browser: Browser, tm
 def test_names_stay_text_and_many_pods_are_drawn(browser: Browser, tmp_path: Path) -> None:
     names = ("a" * 253, MARKUP, ARABIC, COMBINED)
     with played(tmp_path / "nodeward.sock") as daemon, page_of(daemon.path) as port:
-        daemon.show(view(*(row("shop", name, state="drift" if name is MARKUP else "enforced") for name in names)))
+        daemon.view = view(*(row("shop", name, state="drift" if name is MARKUP else "enforced") for name in names))
         with opened(browser, f"http://127.0.0.1:{port}/") as page:
             expect(page.locator("#pods .pod-name")).to_have_count(4)
             for name in names:
@@ -538,7 +498,7 @@ def test_names_stay_text_and_many_pods_are_drawn(browser: Browser, tmp_path: Pat
             page.get_by_role("button", name="Close").click()
             many = view(*(row("shop", f"pod-{n}", app) for n in range(2000) for app in ("", "app")))
             keys = KeyRow("sev", (), 5000, 0, used=9, free=4991, holders=(KeyHolder("shop", "pod-1", "u", 9, 9),))
-            daemon.show(replace(many, keys=(keys,)))
+            daemon.view = replace(many, keys=(keys,))
             expect(page.locator("#pods .pod-name")).to_have_count(2000)
             expect(page.locator("#keys .square")).to_have_count(2000)
             assert page.locator("#keys .squares").get_attribute("data-more") == "and 3000 more"
@@ -555,19 +515,23 @@ def test_names_stay_text_and_many_pods_are_drawn(browser: Browser, tmp_path: Pat
                 page.wait_for_timeout(100)
 
 
-def test_one_page_too_many_says_so(browser: Browser, tmp_path: Path) -> None:
+def test_so_many_pages_may_be_open_and_the_next_one_says_so(browser: Browser, daemon: Played) -> None:
     """By a server of its own: one that has had pages may not have noticed yet that they are closed."""
     with ExitStack() as stack:
-        daemon = stack.enter_context(played(tmp_path / "nodeward.sock"))
         port = stack.enter_context(page_of(daemon.path))
         for _ in range(MOST_PAGES):
-            link = stack.enter_context(socket.create_connection(("127.0.0.1", port), WITHIN_MS / 1000))
-            next(pictures(port, link))
+            link = stack.enter_context(socket.create_connection(("127.0.0.1", port), WITHIN_S))
+            assert next(pictures(port, link))
+        assert asked(port, "/events")[0] == 503
         one_more = browser.new_page()
         one_more.goto(f"http://127.0.0.1:{port}/")
         alert = one_more.get_by_role("alert")
         expect(alert).to_contain_text(f"{MOST_PAGES} pages are open already", timeout=WITHIN_MS)
         one_more.close()
+        link.shutdown(socket.SHUT_RDWR)
+        link.close()
+        while asked(port, "/events", "HEAD")[0] == 503:  # until the server has noticed
+            pass
 
 
 def test_uplot_is_the_registrys() -> None:

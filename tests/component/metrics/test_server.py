@@ -1,6 +1,7 @@
 """The metrics server on a real socket: what it serves, and that no client can make it hold or do much."""
 
 import asyncio
+import contextlib
 import errno
 import gc
 import logging
@@ -9,7 +10,6 @@ import struct
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -32,16 +32,13 @@ SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: nodeward\r\n\r\n"
 
 class Site:
     def __init__(self, draw: Callable[[], NodeView]) -> None:
-        self.draw, self.drawn, self.port = draw, 0, 0
-        self.threads: set[int] = set()
+        self.draw, self.port = draw, 0
+        self.threads: list[int] = []
+        """In which each picture was drawn."""
         self.waits: list[str] = []
 
-    def snapshot(self) -> Callable[[Pace], NodeView]:
-        return self._drawn
-
-    def _drawn(self, _: Pace) -> NodeView:
-        self.drawn += 1
-        self.threads.add(threading.get_ident())
+    def drawn(self, _: Pace) -> NodeView:
+        self.threads.append(threading.get_ident())
         return self.draw()
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -66,21 +63,20 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, req
 async def ended(reader: asyncio.StreamReader) -> bytes:
     got = b""
     async with asyncio.timeout(WITHIN_S):
-        try:
+        with contextlib.suppress(ConnectionError):
             while part := await reader.read(1 << 20):
                 got += part
-        except ConnectionError:
-            pass
     return got
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def site(caplog: pytest.LogCaptureFixture, draw: Callable[[], NodeView] = node) -> AsyncIterator[Site]:
     caplog.set_level(logging.INFO, "nodeward.people.metrics.server")
     loop = asyncio.get_running_loop()
     own = Site(draw)
     lane = ThreadLane("metrics", loop, lambda _: None)
-    task = asyncio.create_task(server.run("127.0.0.1", 0, server.Texts(own.snapshot, lane), waiting=lambda: own.waits))
+    texts = server.Texts(lambda: own.drawn, lane)
+    task = asyncio.create_task(server.run("127.0.0.1", 0, texts, waiting=lambda: own.waits))
     own.port = await port(caplog)
     try:
         yield own
@@ -91,13 +87,14 @@ async def site(caplog: pytest.LogCaptureFixture, draw: Callable[[], NodeView] = 
 
 
 async def test_kubelets_probe_reads_what_the_daemon_waits_for(caplog: pytest.LogCaptureFixture) -> None:
+    asked = SCRAPE.replace(b"/metrics", server.READY.encode())
     async with site(caplog) as own:
         own.waits = ["nri: not connected yet", "kube: not reached yet"]
-        head, body = await own.get(SCRAPE.replace(b"/metrics", server.READY.encode()))
+        head, body = await own.get(asked)
         assert b" 503 " in head
         assert body == b"not ready: nri: not connected yet\nnot ready: kube: not reached yet\n"
         own.waits = []
-        head, body = await own.get(SCRAPE.replace(b"/metrics", server.READY.encode()))
+        head, body = await own.get(asked)
         assert (b" 200 " in head, body) == (True, b"ready\n")
 
 
@@ -130,24 +127,8 @@ async def test_a_picture_is_drawn_on_the_lane_and_once_for_all_who_ask_at_once(
         assert await asyncio.to_thread(begun.wait, WITHIN_S)
         go_on.set()
         assert all(b" 200 " in head for head, _ in await asyncio.gather(*asked))
-        assert own.drawn == 1
+        assert len(own.threads) == 1
         assert threading.get_ident() not in own.threads
-
-
-async def test_a_picture_sets_off_no_collection_of_garbage(caplog: pytest.LogCaptureFixture) -> None:
-    enabled: list[bool] = []
-
-    def draw() -> NodeView:
-        enabled.append(gc.isenabled())
-        if len(enabled) == 1:
-            raise ValueError("no such colour")
-        return node()
-
-    async with site(caplog, draw) as own:
-        for _ in range(2):
-            await own.get()
-            assert gc.isenabled()
-    assert enabled == [False, False]
 
 
 async def test_a_text_is_drawn_anew_once_it_is_old(
@@ -160,23 +141,26 @@ async def test_a_text_is_drawn_anew_once_it_is_old(
         for _ in range(3):
             await answer(reader, writer, SCRAPE)
         writer.close()
-        assert own.drawn == 3
+        assert len(own.threads) == 3
 
 
-async def test_a_picture_that_cannot_be_drawn_is_said_and_the_next_one_is_served(
+async def test_a_picture_sets_off_no_collection_and_one_that_cannot_be_drawn_is_said_and_the_next_one_is_served(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    faults = [ValueError("no such colour")]
+    collects: list[bool] = []
 
     def draw() -> NodeView:
-        if faults:
-            raise faults.pop()
+        collects.append(gc.isenabled())
+        if len(collects) == 1:
+            raise ValueError("no such colour")
         return node()
 
     async with site(caplog, draw) as own:
-        assert b" 503 " in (await own.get())[0]
-        assert b" 200 " in (await own.get())[0]
+        for status in (b" 503 ", b" 200 "):
+            assert status in (await own.get())[0]
+            assert gc.isenabled()
         assert "metrics=failed error=ValueError: no such colour" in caplog.messages
+    assert collects == [False, False]
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /metrics HTTP/1.1\r\nX: "], ids=["nothing", "half a request"])
@@ -190,6 +174,17 @@ async def test_a_client_that_sends_no_whole_request_is_sent_away(
         writer.write(sent)
         assert await ended(reader) == b""
         writer.close()
+
+
+@contextlib.asynccontextmanager
+async def scraping(own: Site) -> AsyncIterator[socket.socket]:
+    """A client that has asked, and takes little at a time."""
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", own.port))
+        await asyncio.get_running_loop().sock_sendall(client, SCRAPE)
+        yield client
 
 
 async def test_a_client_that_takes_no_answer_is_sent_away_and_others_are_served(
@@ -213,12 +208,7 @@ async def test_a_client_that_takes_no_answer_is_sent_away_and_others_are_served(
     async with site(caplog, lambda: view) as own:
         _, whole = await own.get()  # it is drawn, however long that takes
         monkeypatch.setattr(server, "REQUEST_S", scaled(1.0))
-        with socket.socket() as slow:
-            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            slow.setblocking(False)
-            loop = asyncio.get_running_loop()
-            await loop.sock_connect(slow, ("127.0.0.1", own.port))
-            await loop.sock_sendall(slow, SCRAPE)
+        async with scraping(own) as slow:
             assert (await own.get())[1] == whole
             await given_up.wait()
             reader, writer = await asyncio.open_connection(sock=slow.dup())
@@ -242,17 +232,12 @@ async def test_a_prometheus_that_vanishes_within_an_answer_leaves_nothing_behind
     view = full_node(pods=1200, per_pod=3)
     scrapes = server.MOST_CONNECTIONS + 8
 
-    loop = asyncio.get_running_loop()
     async with site(caplog, lambda: view) as own:
         _, whole = await own.get()
         for _ in range(scrapes):
-            with socket.socket() as gone:
-                gone.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            async with scraping(own) as gone:
                 gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                gone.setblocking(False)
-                await loop.sock_connect(gone, ("127.0.0.1", own.port))
-                await loop.sock_sendall(gone, SCRAPE)
-                assert (await loop.sock_recv(gone, 100)).startswith(b"HTTP/1.1 200")
+                assert (await asyncio.get_running_loop().sock_recv(gone, 100)).startswith(b"HTTP/1.1 200")
         while len(lost) < scrapes:
             await asyncio.sleep(0.01)
         assert len((await own.get())[1]) >= len(whole) * 0.9

@@ -67,16 +67,6 @@ def test_a_shipped_scenario_breaks_no_invariant(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.nightly
-def test_on_a_kernel_without_the_resource_every_container_that_wants_some_says_so(tmp_path: Path) -> None:
-    world = lived("kernel-without-epc", tmp_path, 5.0, life_s=(60.0, 60.0))
-
-    assert world.view is not None
-    wanting = [row for row in world.view.rows if any(resource.wanted is not None for resource in row.resources)]
-    assert [row.state for row in wanting] == ["unsupported"] * len(wanting)
-    assert any(row.level == "container" for row in wanting)
-
-
-@pytest.mark.nightly
 def test_a_sandbox_is_refused_by_its_pods_budget_and_the_pods_row_says_so(tmp_path: Path) -> None:
     told: dict[str, int] = {}
 
@@ -163,26 +153,6 @@ def test_katas_number_follows_what_is_sold_while_nfd_is_there_and_is_left_alone_
     assert world.sharing.on_node.isdecimal()
 
 
-@pytest.mark.nightly
-def test_a_start_is_put_off_while_nobody_makes_quotes(tmp_path: Path) -> None:
-    faults = (Happening(2.0, "lose-quotes"), Happening(12.0, "restore-quotes"))
-    world = lived("keys-offered", tmp_path, 16.0, events=faults)
-
-    assert world.offered is not None
-    assert world.offered.counts.starts_refused > 0
-    assert "PreStartContainer" in world.offered.counts.why_put_off
-
-
-@pytest.mark.nightly
-def test_a_runtime_of_vms_is_told_its_pod_and_whose_its_pulls_are(tmp_path: Path) -> None:
-    world = lived("pod-api", tmp_path, 8.0, events=())
-
-    assert world.guests is not None
-    counts = world.guests.counts
-    assert counts.described >= counts.pending > 0
-    assert counts.resolved >= counts.reported >= counts.compared > 0
-
-
 @pytest.mark.parametrize("action", ["kill-relay", pytest.param("restart-runtime", marks=pytest.mark.nightly)])
 def test_kubelet_is_told_unavailable_while_relay_or_runtime_are_away_and_goes_on_after(
     action: str, tmp_path: Path
@@ -201,12 +171,9 @@ def test_kubelet_is_told_unavailable_while_relay_or_runtime_are_away_and_goes_on
     assert world.relayed.fates["refused"] == 0
     assert world.relayed.view is not None
     assert world.view is not None
-    states = [
-        row.state for row in world.view.rows if row.level == "container" and row.container in ("enclave", "proxy")
-    ]
-    assert "enforced" in states
+    states = {row.state for row in world.view.rows if row.container in ("enclave", "proxy")}
+    assert {"enforced"} <= states <= {"enforced", "pending"}, "one that has just begun is still looked for"
     assert "enforced" in [row.state for row in world.view.rows if row.level == "pod"], "their budgets are, too"
-    assert set(states) <= {"enforced", "pending"}, "one that has just begun is still looked for"
 
 
 @pytest.mark.nightly
@@ -234,15 +201,6 @@ def test_containers_grow_and_shrink_in_place_and_the_record_tells_who_would_have
     kept = PolicySettings("static", reserved=Amount(AmountKind.CPUSET, cpuset.of(range(4))))
     moved = what_if.what_if(lines, EngineSettings(policy=kept)).cpus
     assert any(one.recorded.startswith("exclusive ") and one.other.startswith("exclusive ") for one in moved)
-
-
-@pytest.mark.nightly
-def test_a_vm_that_is_larger_than_its_pods_limit_is_said_to_be_killed_before_it_is(tmp_path: Path) -> None:
-    world = lived("sandboxes-too-big", tmp_path, 14.0, oversized=1.0)
-
-    assert world.katas is not None
-    counts = world.katas.counts
-    assert counts.warned >= counts.killed >= counts.counted > 1
 
 
 def test_a_vmm_that_somebody_moves_out_of_its_pod_is_said_until_it_is_back(tmp_path: Path) -> None:

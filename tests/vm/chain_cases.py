@@ -1,16 +1,14 @@
 """What the whole chain has to do, one function a case, in the order in which they run on the one node.
 
-Later cases use the pods of earlier ones, as a node's life goes. Those of `limits.strict` and `limits.unknown_pod`, and
-the steps of docs/webhook.md where two could own `misc.max`, have pods of their own and leave the settings as
-they found them.
+Later cases use the pods of earlier ones, as a node's life goes. Those of `limits.strict`, `limits.unknown_pod` and the
+mode have pods of their own and leave the settings as they found them.
 """
 
 import os
 import re
 import signal
 import subprocess
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,11 +21,9 @@ import msgspec
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
 
 from nodeward.people.rows import NodeView
-from tests.peers.containerd import IMAGE
-from tests.vm.chain_node import ANNOTATION, KEYS, Node
+from tests.vm.chain_node import Node
 from tests.vm.forked import NODEWARD
 from tests.vm.guest import REPOSITORY
 from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, amount, charge, limit, limits, named, refused, until
@@ -48,35 +44,6 @@ def declared_in_the_api_server(node: Node) -> None:
     node.daemon.enforced("web", "", "app", "side")
 
 
-def annotation_only(node: Node) -> None:
-    """The API server knows no such pod: upstream's annotation is what the container is held to, and is said so."""
-    pod = node.run_pod("noted", ("app",), {ANNOTATION: "4096"})
-    app = pod.containers["app"]
-    until(lambda: limit(app) == "4096", "noted/app is held to its annotation")
-    node.daemon.enforced("noted", "app")
-    row = node.daemon.row("noted", "app")
-    assert row is not None
-    assert row.source == f"annotation {ANNOTATION}"
-    assert charge(app, 4096) > 0
-    refused(app, 1)
-
-
-def kernel_lacks_the_resource(node: Node) -> None:
-    """A declared resource that this kernel does not have: the container starts, is `unsupported`, and `nodeward
-    explain` says why."""
-    node.api.add("keyed", {"app": {KEYS: "1"}})
-    pod = node.run_pod("keyed", ("app",))
-    until(lambda: node.daemon.state("keyed", "app") == "unsupported", "keyed/app is shown as unsupported")
-    row = node.daemon.row("keyed", "app")
-    assert row is not None
-    assert [one.wanted for one in row.resources if one.resource == "tdx"] == [1]
-    assert (pod.containers["app"] / "cgroup.procs").read_text().split(), "the container does not run"
-    lines = node.daemon.ask("explain", "default/keyed/app").splitlines()
-    assert lines[0] == "container default/keyed/app: unsupported", lines
-    assert any("tdx: 1 is wanted" in line for line in lines), lines
-    assert any("State: This kernel has no such resource" in line for line in lines), lines
-
-
 def refusals(node: Node) -> None:
     """Above the container's limit and above the pod's budget the kernel refuses; `nodeward status` counts both."""
     pod = node.pods["web"]
@@ -92,35 +59,16 @@ def refusals(node: Node) -> None:
     assert (whole.usage, whole.refusals, whole.refusals_here) == (_WEB, 2, 1)
 
 
-def scraped(node: Node) -> None:
-    """What /metrics says of that container is what the kernel's files say."""
-    app = node.pods["web"].containers["app"]
-    found = _metrics("web")
-    shown = _by_the_kernel(app)
-    assert shown["container_misc_events"] == 1, shown
-    assert shown.items() <= _figures(found).items(), found
-    alike = [one.labels for one in found if one.name.startswith("container_misc_")]
-    named = {"id": f"/{app.relative_to(CGROUPS)}", "image": IMAGE, "name": app.name}
-    assert alike == [{**_app_of("web"), **named, "namespace": "default"}] * 2, alike
-
-
-def _app_of(pod: str) -> dict[str, str]:
-    return {"pod": pod, "container": "app", "resource": RESOURCE}
-
-
-def _metrics(pod: str) -> list[Sample]:
-    """What /metrics says of the pod's container; nothing while nobody answers."""
+def _figures(pod: str) -> dict[str, float]:
+    """What /metrics says of the pod's container, by name and scope; nothing while nobody answers. The parser calls
+    every counter `..._total`."""
     try:
         with urlopen("http://127.0.0.1:9743/metrics", timeout=60) as answer:
             families = text_string_to_metric_families(answer.read().decode())
     except (URLError, ConnectionError):
-        return []
-    samples = [sample for family in families for sample in family.samples]
-    return [one for one in samples if _app_of(pod).items() <= one.labels.items()]
-
-
-def _figures(samples: Iterable[Sample]) -> dict[str, float]:
-    """By name and scope; the parser calls every counter `..._total`."""
+        return {}
+    named = {"pod": pod, "container": "app", "resource": RESOURCE}
+    samples = [one for family in families for one in family.samples if named.items() <= one.labels.items()]
     return {f"{one.name.removesuffix('_total')} {one.labels.get('scope', '')}".strip(): one.value for one in samples}
 
 
@@ -149,12 +97,10 @@ def exporter_alone(node: Node) -> None:
     assert node.daemon.end(signal.SIGTERM) == 0
     node.api.add("shown", {"app": {EPC: "8Ki"}}, ids={"app": app.name})
     with _exporter(node.api.url) as exporter:
-        until(
-            lambda: _by_the_kernel(app).items() <= _figures(_metrics("shown")).items(), "it says what the kernel says"
-        )
+        until(lambda: _by_the_kernel(app).items() <= _figures("shown").items(), "it says what the kernel says")
         (app / "misc.max").write_text(f"{RESOURCE} {_LATER}")
         written = {path: path.read_text() for name in _WRITTEN for path in CGROUPS.rglob(name)}
-        until(lambda: _figures(_metrics("shown"))["nodeward_misc_limit"] == _LATER, "it shows what somebody wrote")
+        until(lambda: _figures("shown")["nodeward_misc_limit"] == _LATER, "it shows what somebody wrote")
         assert {path: path.read_text() for path in written} == written
     assert exporter.returncode == 0
     node.daemon.start()
@@ -277,16 +223,6 @@ def runtime_restarted(node: Node) -> None:
     node.daemon.enforced("web", "", "app", "side")
 
 
-def explained(node: Node) -> None:
-    """`nodeward explain` says how a container stands and why."""
-    for name in ("web", "orphan"):
-        node.daemon.enforced(name, "app")
-    lines = node.daemon.ask("explain", "default/orphan/app").splitlines()
-    assert lines[0] == "container default/orphan/app: enforced", lines
-    assert any(f"{_ORPHAN} is wanted, the kernel's limit is {_ORPHAN}" in line for line in lines), lines
-    assert any("The container declares this limit." in line for line in lines), lines
-
-
 def replayed(node: Node) -> None:
     """The records of both daemons, the killed one and the one that ended well, are decided again, byte for byte."""
     node.daemon.replayed()
@@ -327,22 +263,6 @@ def strict_denies_the_undeclared(node: Node) -> None:
     os.close(charge(app, 1))
 
 
-def unknown_gets_zero_until_it_is_known(node: Node) -> None:
-    """No annotation, and an API server that knows no such pod: 0 from birth, mended when the pod arrives there."""
-    node.daemon.settle(unknown_pod="zero")
-    pod = node.run_pod("stranger", ("app",))
-    app = pod.containers["app"]
-    assert limit(app) == "0"
-    refused(app, 1)
-    until(lambda: node.daemon.state("stranger", "app") == "unknown", "stranger/app is shown as unknown")
-    assert "limits.unknown_pod is zero" in node.daemon.ask("explain", "default/stranger/app")
-    node.api.add("stranger", {"app": {EPC: "4Ki"}})
-    until(lambda: limits(app, pod.cgroup) == [_KNOWN] * 2, "its own limit and its pod's budget")
-    node.daemon.enforced("stranger", "", "app")
-    os.close(charge(app, _KNOWN))
-    refused(app, _KNOWN + 1)
-
-
 def unknown_is_refused_until_it_is_known(node: Node) -> None:
     """The runtime says why, nothing of the container is left, and once the pod is known the same create succeeds."""
     node.daemon.settle(unknown_pod="refuse")
@@ -360,85 +280,31 @@ def unknown_is_refused_until_it_is_known(node: Node) -> None:
     node.daemon.settle(unknown_pod="unlimited")
 
 
-_OWNED: Final = 8 * KIB
-
-
-def _start_sgx_epc(node: Node) -> None:
-    """The other plugin, registered, in a process of its own."""
-    before = node.containerd.synchronized("40-sgx-epc")
-    line = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "tests.vm.sgx_epc", str(node.containerd.nri_socket)]
-    node.other = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
-    assert node.other.stdout is not None
-    assert node.other.stdout.readline() == "ready\n"
-    until(lambda: node.containerd.synchronized("40-sgx-epc") > before, "containerd calls sgx-epc")
-
-
-def _end_sgx_epc(node: Node) -> None:
-    assert node.other is not None
-    node.other.kill()
-    node.other.wait(60)
-    node.other = None
-
-
-def two_owners_fail_every_create(node: Node) -> None:
-    """Both set misc.max for one container: NRI refuses it. doctor finds the other one."""
-    node.api.add("owned", {"app": {EPC: "8Ki"}})
-    _start_sgx_epc(node)
-    words = 'plugins "90-nodeward" and "40-sgx-epc" both tried to set CgroupsUnified misc.max'
-    with pytest.raises(grpc.RpcError, match=words):
-        node.run_pod("owned", ("app",), {ANNOTATION: str(_OWNED)})
-    found = [one for one in node.daemon.findings() if one.code == "sgx-epc"]
-    assert [one.severity for one in found] == ["error"], found
-
-
-def over_to_nodeward(node: Node) -> None:
-    """From sgx-epc: look in observe beside it, end it, enforce. The pod that runs is adopted, with its budget."""
+def over_from_observe(node: Node) -> None:
+    """In observe a pod is looked at only; in enforce, as it runs, it is adopted, with its budget."""
     node.daemon.settle(mode="observe")
     node.api.add("moved", {"app": {EPC: "8Ki"}, "later": {EPC: "4Ki"}})
-    pod = node.run_pod("moved", ("app", "later"), {ANNOTATION: str(_OWNED)})
-    app, later = pod.containers["app"], pod.containers["later"]
+    pod = node.run_pod("moved", ("app", "later"))
+    cgroups = (pod.containers["app"], pod.containers["later"], pod.cgroup)
     until(lambda: node.daemon.state("moved", "app") == "unmanaged", "moved/app is looked at only")
-    assert limits(app, later, pod.cgroup) == [_OWNED, "max", "max"]
-    _end_sgx_epc(node)
-    assert limits(app) == [_OWNED], "the limit stays when its writer ends"
+    assert limits(*cgroups) == ["max", "max", "max"]
     node.daemon.settle(mode="enforce")
-    until(lambda: limits(app, later, pod.cgroup) == [_OWNED, 4 * KIB, 12 * KIB], "moved is adopted")
+    until(lambda: limits(*cgroups) == [8 * KIB, 4 * KIB, 12 * KIB], "moved is adopted")
     node.daemon.enforced("moved", "", "app", "later")
-
-
-def and_back(node: Node) -> None:
-    """To sgx-epc: observe, then start it. What runs keeps its limits; what comes has its annotation's."""
-    pod = node.pods["moved"]
-    cgroups = (*pod.containers.values(), pod.cgroup)
-    kept = limits(*cgroups)
-    node.daemon.settle(mode="observe")
-    _start_sgx_epc(node)
-    node.api.add("returned", {"app": {EPC: "8Ki"}})
-    app = node.run_pod("returned", ("app",), {ANNOTATION: str(_OWNED)}).containers["app"]
-    assert (limits(*cgroups), limits(app)) == (kept, [_OWNED])
-    _end_sgx_epc(node)
-    node.daemon.settle(mode="enforce")
 
 
 CASES: Final = named(
     declared_in_the_api_server,
-    annotation_only,
-    kernel_lacks_the_resource,
     refusals,
-    scraped,
     lost_by_the_runtime,
     drift_is_repaired,
     controller_is_switched_on_again,
     adopted_after_a_kill,
     updated_by_the_runtime,
     runtime_restarted,
-    explained,
     strict_denies_the_undeclared,
-    unknown_gets_zero_until_it_is_known,
     unknown_is_refused_until_it_is_known,
-    two_owners_fail_every_create,
-    over_to_nodeward,
-    and_back,
+    over_from_observe,
     exporter_alone,
     replayed,
     uninstalled,

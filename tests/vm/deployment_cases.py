@@ -1,90 +1,44 @@
 """The whole chain as a user has it: a Deployment becomes a pod that the webhook and the policies let through, the
-scheduler places, the kubelet starts, the kernel holds to its limit, and an Event tells of a charge that was refused.
-Before the policies are there, Intel's own pod runs."""
+scheduler places, the kubelet starts, the kernel holds to its limit, and an Event tells of a charge that was refused."""
 
 import json
 import os
-import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from tests.peers.kubeclient import ApiError
 from tests.peers.nriside import Json, Record, member, objects, text
 from tests.vm.inside import EPC, KIB, RESOURCE, charge, limits, refused, until
-from tests.vm.joined_node import BOX, ENCLAVE, NAME, PODS, UNTIL_TERM, Node, container, manifest
+from tests.vm.joined_node import ENCLAVE, NAME, PODS, Node, container, manifest
 
 _LIMIT: Final = 20 * KIB
-_INTEL: Final = 42
-_TRIED, _TEST = "intel", "test"
 _EVENTS: Final = "/api/v1/namespaces/default/events"
 _DEPLOYMENTS: Final = "/apis/apps/v1/namespaces/default/deployments"
 _WITHIN_S: Final = 20.0
 
 
-def webhook_is_installed(node: Node) -> None:
-    """The webhook's configuration alone, created as an administrator would; it is in force."""
-    _install(node, lambda kind: kind == "MutatingWebhookConfiguration")
-    until(lambda: "nodeward.io/limits" in _notes(_tried(node, "4Ki")), "the webhook is in force", _WITHIN_S)
+def admission_is_installed(node: Node) -> None:
+    """The webhook's configuration and the shipped policies, created as an administrator would: both are in force. The
+    pod by which Intel's own end-to-end test tries EPC has no whole pages and is refused, as docs/webhook.md says."""
+    listed: list[tuple[str, Record]] = json.loads(node.cluster.admission.read_text())
+    for place, one in listed:
+        node.api.call("POST", f"{place}?fieldValidation=Strict", one)
 
-
-def pod_of_intel(node: Node) -> None:
-    """The pod by which Intel's own end-to-end test tries EPC on hardware, behind our webhook: 42 bytes, and it has to
-    succeed."""
-    node.api.call("POST", f"{PODS}?fieldValidation=Strict", _intel())
-    runs = node.running(_TRIED, [_TEST])
-    inside, pod = runs.containers[_TEST], node.api.call("GET", f"{PODS}/{_TRIED}")
-    given = member(_container(pod, _TEST), "resources", "limits")
-    assert given == {EPC: str(_INTEL), ENCLAVE: "1"}, given
-    assert node.born_with(inside) == f"{RESOURCE} {_INTEL}"
-    until(lambda: limits(inside, runs.cgroup) == [_INTEL, _INTEL], "limit and budget")
-    node.daemon.enforced(_TRIED, "", _TEST)
-    held = charge(inside, _INTEL)
-    refused(inside, 1)
-    os.close(held)
-    os.kill(int((inside / "cgroup.procs").read_text().split()[0]), signal.SIGTERM)
-
-    def phase() -> str:
-        return str(member(node.api.call("GET", f"{PODS}/{_TRIED}"), "status", "phase"))
-
-    until(lambda: phase() in ("Succeeded", "Failed"), "the pod ends", _WITHIN_S)
-    assert phase() == "Succeeded"
-
-
-def policies_are_installed(node: Node) -> None:
-    """The shipped policies too. The pod of before has no whole pages and is refused, as docs/webhook.md
-    says."""
-    node.delete(_TRIED)
-    _install(node, lambda kind: kind != "MutatingWebhookConfiguration")
+    def tried(epc: str) -> Record:
+        """A pod as it would be stored."""
+        return node.api.call("POST", f"{PODS}?dryRun=All", manifest("dry", [container("app", epc)]))
 
     def said() -> str:
         try:
-            node.api.call("POST", f"{PODS}?dryRun=All", {**_intel(), "metadata": {"name": "again"}})
+            tried("42")
         except ApiError as error:
             return str(error)
         return ""
 
     until(lambda: "nodeward-epc-amounts" in said(), "the policies are in force", _WITHIN_S)
-    wanted = f"is '{_INTEL}', must be a multiple of 4096, since EPC comes in pages; write 4096"
-    assert f"container '{_TEST}': resources.limits[{EPC}] {wanted}" in said(), said()
-    assert "nodeward.io/limits" in _notes(_tried(node, "4Ki"))
-
-
-def _install(node: Node, wanted: Callable[[str], bool]) -> None:
-    listed: list[tuple[str, Record]] = json.loads(node.cluster.admission.read_text())
-    for place, one in listed:
-        if wanted(text(one, "kind")):
-            node.api.call("POST", f"{place}?fieldValidation=Strict", one)
-
-
-def _tried(node: Node, epc: str) -> Record:
-    """A pod as it would be stored."""
-    return node.api.call("POST", f"{PODS}?dryRun=All", manifest("dry", [container("app", epc)]))
-
-
-def _intel() -> Record:
-    """Of Intel's pod what the reference knows: one container with 42 bytes, which is to end well, once."""
-    test = container(_TEST, str(_INTEL), image=BOX, command=["/busybox", "sh", "-c", UNTIL_TERM])
-    return manifest(_TRIED, [test], restartPolicy="Never")
+    wanted = "is '42', must be a multiple of 4096, since EPC comes in pages; write 4096"
+    assert f"container 'app': resources.limits[{EPC}] {wanted}" in said(), said()
+    until(lambda: "nodeward.io/limits" in _notes(tried("4Ki")), "the webhook is in force", _WITHIN_S)
 
 
 def deployment_to_misc_max(node: Node) -> None:

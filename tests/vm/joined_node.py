@@ -7,8 +7,8 @@ creates its configuration. The daemon has the rights of deploy/node and no other
 
 import shutil
 import signal
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -18,19 +18,16 @@ import yaml
 
 from tests.peers.containerd import Containerd, running_containerd
 from tests.peers.image import write_archive
-from tests.peers.kubeclient import MERGE, STRATEGIC, KubeClient
+from tests.peers.kubeclient import MERGE, KubeClient
 from tests.peers.kubelet import Api, Kubelet, running_kubelet
 from tests.peers.nriside import Json, Record, member, objects, text
 from tests.peers.podnode import container as container
 from tests.peers.relay import Relay
 from tests.vm.guest import GUEST_ADDRESS, REPOSITORY
-from tests.vm.inside import CGROUPS, EPC, KIB, CriRelay, Daemon, until
+from tests.vm.inside import CGROUPS, EPC, Daemon, until
 
 NAME: Final = "node-1"
 ENCLAVE: Final = "sgx.intel.com/enclave"
-HEAVY: Final = "heavy"
-"""A RuntimeClass whose sandbox needs EPC itself."""
-HEAVY_OVERHEAD: Final = 12 * KIB
 BOX: Final = "localhost/nodeward/box:1"
 UNTIL_TERM: Final = "trap 'exit 0' TERM; while :; do /busybox sleep 1; done"
 """What a shell runs that ends well once it is asked to."""
@@ -86,10 +83,6 @@ class Node:
     relay: Relay
     """Between the API server and those on the node; cut, it is away."""
     cluster: Cluster
-    more: ExitStack
-    """What ends before the rest."""
-    cri_relay: CriRelay | None = None
-    """Before containerd, once kubelet is pointed at it."""
     pods: dict[str, Pod] = field(default_factory=dict)
     keys: dict[str, int] = field(default_factory=dict)
     """The open files that hold TEE keys, by who took them."""
@@ -130,12 +123,6 @@ class Node:
             for one in objects(member(pod, "status", kind))
             if member(one, "state", "running") is not None
         }
-
-    def debug(self, pod: str, name: str) -> Path:
-        """Adds an ephemeral container to a pod, as `kubectl debug` does; its cgroup, once it runs."""
-        added: Record = {"spec": {"ephemeralContainers": [container(name)]}}
-        self.api.call("PATCH", f"{PODS}/{pod}/ephemeralcontainers", added, STRATEGIC)
-        return self.running(pod, [name]).containers[name]
 
     def annotations(self, name: str) -> Json:
         return member(self.api.call("GET", f"{PODS}/{name}"), "metadata", "annotations")
@@ -183,17 +170,6 @@ def _grant(api: KubeClient, user: str) -> None:
     api.call("POST", f"{kind}/clusterrolebindings", binding)
 
 
-def _prepare(api: KubeClient, capacity: Mapping[str, str]) -> None:
-    """What an administrator brings, the RuntimeClass; and, patched into the node's status, what NFD and Intel's device
-    plugin bring, EPC and enclave devices to give away."""
-    overhead: Json = {"podFixed": {EPC: str(HEAVY_OVERHEAD)}}
-    runtime: Record = {"metadata": {"name": HEAVY}, "handler": "runc", "overhead": overhead}
-    api.call("POST", "/apis/node.k8s.io/v1/runtimeclasses", runtime)
-    until(lambda: api.node_ready(NAME), "the node is ready", _STARTS_WITHIN_S)
-    amounts: Json = dict(capacity)
-    api.call("PATCH", f"/api/v1/nodes/{NAME}/status", {"status": {"capacity": amounts, "allocatable": amounts}}, MERGE)
-
-
 def _settings(cluster: Cluster, url: str) -> str:
     token_file = CONTAINERD_FOLDER / "daemon.token"
     token_file.write_text(cluster.daemon_token)
@@ -215,15 +191,17 @@ def running_node(url: str, ca_file: str, *words: str) -> Iterator[Node]:
     with (
         running_containerd(CONTAINERD_FOLDER) as containerd,
         running_kubelet(containerd, _KUBELET_FOLDER, NAME, joins, GUEST_ADDRESS, "/") as kubelet,
-        ExitStack() as more,
     ):
         box = CONTAINERD_FOLDER / "box.tar"
         write_archive(box, BOX, {"busybox": Path(shutil.which("busybox") or "busybox")})
         loaded = containerd.ctr("images", "import", "--local", str(box))
         assert loaded.returncode == 0, loaded.stderr
-        _prepare(api, {EPC: "1Mi", ENCLAVE: "10"})
+        until(lambda: api.node_ready(NAME), "the node is ready", _STARTS_WITHIN_S)
+        brought: Json = {EPC: "1Mi", ENCLAVE: "10"}  # as by NFD and Intel's device plugin
+        amounts: Record = {"status": {"capacity": brought, "allocatable": brought}}
+        api.call("PATCH", f"/api/v1/nodes/{NAME}/status", amounts, MERGE)
         daemon = Daemon(containerd.nri_socket, _settings(cluster, joins.url), NAME)
         try:
-            yield Node(containerd, kubelet, daemon, api, relay, cluster, more)
+            yield Node(containerd, kubelet, daemon, api, relay, cluster)
         finally:
             daemon.end(signal.SIGKILL)

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Final
 
 from nodeward.core import cpuset
-from tests.vm.cpus_cluster import by_cluster
 from tests.vm.cpus_node import CpusNode, Pod
 from tests.vm.cpuset_writes import CpusetWrites
 from tests.vm.inside import until
@@ -144,6 +143,5 @@ CASES: Final[Mapping[str, Callable[[CpusNode], None]]] = {
     OF_NODES: memory_follows,
     "nobody is on its own CPUs where writes are late": and_where_writes_are_late,
     "a daemon that does not wait is noticed": but_without_the_wait,
-    "a cluster's configuration moves containers that run": by_cluster,
 }
 """By what each holds."""

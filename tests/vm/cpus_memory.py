@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from nodeward.core import cpuset
-from tests.vm.cpus_node import CpusNode, Pod, resources
+from tests.vm.cpus_node import POLICY, CpusNode, Pod, resources
 from tests.vm.cpuset_writes import CpusetWrites
 from tests.vm.inside import RUN_DIR, until
 
@@ -39,7 +39,8 @@ def _seen(*pods: Pod) -> str:
 def by_sockets(node: CpusNode) -> None:
     """Given two sockets, then a Burstable container without a limit shares the CPUs of one; one and a half CPUs are one
     that nobody else may use, and that socket's others; and both have that socket's memory."""
-    node.decider.configure(_POLICY)
+    settings = RUN_DIR.parent / "nodeward.yaml"
+    settings.write_text(settings.read_text().replace(POLICY.partition("\n")[0], _POLICY))
     node.restart(signal.SIGTERM)
     rest = node.stays("rest", "Burstable", 100)
     half = node.stays("half", "Guaranteed", 1500)

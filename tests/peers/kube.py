@@ -8,15 +8,13 @@ import http.client
 import os
 import ssl
 import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.patience import scaled, until
-from tests.peers.find import peer, require
+from tests.peers.find import require
 from tests.peers.pki import Certificate, authority, openssl
 from tests.peers.ports import free_port
 
@@ -141,20 +139,3 @@ def running_apiserver(
         assert server.poll() is None, log.read_text(errors="replace")[-4000:]
         url, behind = f"https://127.0.0.1:{port}", f"http://127.0.0.1:{etcd}"
         yield ApiServer(url, ca_file, ADMIN_TOKEN, NODE_TOKEN, PLAIN_TOKEN, clients, node, folder, behind, server)
-
-
-def main(command: Sequence[str]) -> int:
-    """Run the command while an API server runs; the contract's variable says where it is."""
-    if not command:
-        print("usage: python -m tests.peers.kube COMMAND...", file=sys.stderr)
-        return 2
-    if peer("kubernetes") is None:
-        print("the peer is not built: run scripts/build-peers kubernetes", file=sys.stderr)
-        return 1
-    with tempfile.TemporaryDirectory() as folder, running_apiserver(Path(folder)) as server:
-        where = f"{server.base_url} {server.token} {server.ca_file} {server.etcd_url}"
-        return subprocess.run(command, check=False, env={**os.environ, "NODEWARD_KUBE_APISERVER": where}).returncode
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import ssl
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,6 +23,7 @@ from tests.peers.daemon import WITHIN_S, until
 from tests.peers.kube import ApiServer, running_apiserver
 from tests.peers.kubeclient import ApiError, KubeClient
 from tests.peers.nriside import Record, member
+from tests.peers.relay import Relay
 
 DEPLOY: Final = ROOT / "deploy"
 JSON: Final = "application/json"
@@ -172,51 +171,21 @@ def running_cluster(*nodes: str, own: str = "node-1") -> Iterator[Cluster]:
         yield Cluster(server, client)
 
 
-class Way:
+class Way(Relay):
     """The way to the API server, which can be cut: whoever was connected has to come again."""
 
-    def __init__(self, target: int) -> None:
-        self._target = target
-        self.ends: list[socket.socket] = []
-        self.door = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self.door.getsockname()[1])
-
-    def accept(self) -> None:
-        with suppress(OSError):  # the end of the block
-            while True:
-                near, _ = self.door.accept()
-                far = socket.create_connection(("127.0.0.1", self._target))
-                self.ends += (near, far)
-                for source, sink in ((near, far), (far, near)):
-                    threading.Thread(target=_copy, args=(source, sink), daemon=True).start()
-
     def cut(self) -> None:
-        ends, self.ends = self.ends, []
-        for end in ends:
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-
-
-def _copy(source: socket.socket, sink: socket.socket) -> None:
-    with suppress(OSError):
-        while block := source.recv(65536):
-            sink.sendall(block)
-        sink.shutdown(socket.SHUT_RDWR)
+        super().cut()
+        self.mend()
 
 
 @contextmanager
 def way_to(server: ApiServer) -> Iterator[Way]:
-    way = Way(urlsplit(server.base_url).port or 0)
-    accepting = threading.Thread(target=way.accept)
-    accepting.start()
+    way = Way("127.0.0.1", urlsplit(server.base_url).port or 0)
     try:
         yield way
     finally:
-        way.door.shutdown(socket.SHUT_RDWR)
-        way.cut()
-        accepting.join(WITHIN_S)
-        way.door.close()
+        Relay.cut(way)
 
 
 def words(value: object) -> list[str]:

@@ -13,14 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from nodeward.core.vms import CgroupDriver, Profile, TaskRole
-from nodeward.features.sandboxes.expected import expected
 from nodeward.features.sandboxes.rows import SandboxRow
-from tests.contract.sandboxes.test_cgroups_rs import ROLES, VCPUS, running_shim, started
 from tests.patience import patience
-from tests.peers.cgroupsrs import CgroupsRs, Sandbox, cgroups_rs
-from tests.peers.katahost import MODE_ANNOTATION, KataCell, placing, thread_cgroups
-from tests.sandbox_cells import GO, ID, REACHED, Cell
+from tests.peers.katahost import MODE_ANNOTATION, thread_cgroups
 from tests.vm.cpuset_writes import CpusetWrites
 from tests.vm.inside import CGROUPS, until
 from tests.vm.sandboxes_node import BASE_MIB, BUSY, MIB, PERIOD_S, PLAIN, STANDALONE, SandboxesNode, VmPod, Wanted
@@ -28,46 +23,6 @@ from tests.vm.sandboxes_node import BASE_MIB, BUSY, MIB, PERIOD_S, PLAIN, STANDA
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _MAPPING: Final = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ")
-
-
-# ---- the table of cells
-
-
-def cells(_: SandboxesNode) -> None:
-    """Each cell of cgroup v2 that a real library reaches: every process is where our table says."""
-    with cgroups_rs() as oracle:
-        for cell in (one for one in REACHED if one.version == 2):
-            ours = expected(cell.profile, cell.only, 2, cell.driver, cell.paths)
-            theirs = _of_go(cell) if cell.profile is GO else _of_rs(cell, oracle)
-            assert theirs == {role: [ours.of(role)] for role in theirs}, (str(cell), theirs, ours)
-
-
-def _of_go(cell: Cell) -> dict[TaskRole, list[str]]:
-    found = dict[TaskRole, list[str]]()
-    with placing(KataCell(cell.paths.cgroups_path or "", cell.only, ID)) as (_, placed):
-        assert placed.error == "", placed.error
-        for one in placed.threads:
-            paths = found.setdefault(TaskRole(one.role), [])
-            paths += [path for path in one.cgroups.values() if path not in paths]
-    return found
-
-
-def _of_rs(cell: Cell, oracle: CgroupsRs) -> dict[TaskRole, list[str]]:
-    """systemd moves a process a moment after it was asked to."""
-    given = Sandbox(ID, cell.paths.cgroups_path, cell.only)
-    with running_shim() as shim:
-        before = oracle.read(given, [shim.pid])
-        oracle.place(given, shim=shim.pid)
-        until(lambda: oracle.read(given, [shim.pid]) != before, f"{cell}: the shim is placed")
-        ids = started(shim)
-        oracle.place(given, vcpus=[ids[one] for one in VCPUS])
-        ours = expected(Profile.KATA_RS, cell.only, 2, cell.driver, cell.paths)
-        until(lambda: oracle.read(given, [ids["vmm"]])[ids["vmm"]][""] == ours.vmm, f"{cell}: the VMM is placed")
-        read = oracle.read(given, tuple(ids.values()))
-        found = {ROLES[who.split()[0]]: [read[one][""]] for who, one in ids.items()}
-    if cell.driver is CgroupDriver.CGROUPFS:
-        oracle.delete(given)
-    return found
 
 
 # ---- places
@@ -320,7 +275,6 @@ def _literal(pod: VmPod) -> str:
 
 
 CASES: Final[Mapping[str, Callable[[SandboxesNode], None]]] = {
-    "the real libraries put everything where the table says": cells,
     "both modes: every process where /proc has it": both_modes,
     "figures are within 2 % of /proc and cgroup files": figures,
     "nothing is written in the mode observe": nothing_is_written,

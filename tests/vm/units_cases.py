@@ -66,6 +66,9 @@ def limited(node: Node) -> None:
     cgroup = node.run(POD, 8192)
     until(lambda: limit(cgroup) == "8192", "the limit is there", 30)
     until(lambda: _shown(node) == ("enforced", ""), "shown as enforced", 30)
+    row = node.row(POD)
+    assert row is not None
+    assert row.source == "annotation epc-limit.nri.io/container.app"
     slice_ = node.control("show", "--value", "--property", "Slice", cgroup.name).strip()
     assert slice_ == cgroup.parent.name, slice_
     node.control("daemon-reload")

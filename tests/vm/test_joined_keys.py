@@ -1,4 +1,4 @@
-"""Keys offered to a real kubelet while a real kernel counts them, and then a kubelet whose runtime is the relay."""
+"""Keys and SGX devices offered to a real kubelet, while a real kernel counts the keys."""
 
 from tests.vm.joined import joined
 from tests.vm.joined_keys import CASES

@@ -8,9 +8,5 @@ from tests.vm.sandboxes_cases import CASES
 
 pytestmark = pytest.mark.nightly
 test_sandboxes = chain(
-    CASES,
-    "sandboxes",
-    ("containerd", "katahost", "cgroupsrs"),
-    kind=Machine(memory_mib=2048, systemd=True),
-    stock=True,
+    CASES, "sandboxes", ("containerd", "katahost"), kind=Machine(memory_mib=2048, systemd=True), stock=True
 )

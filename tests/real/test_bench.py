@@ -44,9 +44,7 @@ def test_the_allocate_part_reads_real_cgroups(
     assert int(said[2]) >= 1
 
 
-def test_the_installed_hook_is_measured_and_sets_its_limit_each_time(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_the_installed_hook_is_measured_and_sets_its_limit_each_time(capfd: pytest.CaptureFixture[str]) -> None:
     try:
         hook.run()
     except plugins.MissingError as error:

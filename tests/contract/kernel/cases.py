@@ -23,18 +23,9 @@ def _of(module: ModuleType) -> dict[str, Case]:
     return {name.removeprefix("case_"): case for name, case in vars(module).items() if name.startswith("case_")}
 
 
-CASES: dict[str, Case] = {
-    **case_writes.TABLE,
-    **_of(case_writes),
-    **_stories(),
-}
+CASES: dict[str, Case] = {**case_writes.TABLE, **_of(case_writes), **_stories()}
 
-CPU_CASES: dict[str, Case] = {
-    **case_cpusets.TABLE,
-    **_stories("cpus_"),
-    **case_limits.TABLE,
-    **_of(case_limits),
-}
+CPU_CASES: dict[str, Case] = {**case_cpusets.TABLE, **_stories("cpus_"), **case_limits.TABLE, **_of(case_limits)}
 """Those about CPUs and memory, with cgroup v2 on a machine of eight CPUs; the guest for the others has one."""
 
 _V2_ONLY = (

@@ -18,8 +18,7 @@ CASE_TIMEOUT_S = scaled(60.0)
 
 
 @pytest.mark.parametrize(
-    ("case", "side"),
-    [pytest.param(case, side, id=f"{name}-{side}") for name, case in CASES.items() for side in SIDES],
+    ("case", "side"), [pytest.param(case, side, id=f"{name}-{side}") for name, case in CASES.items() for side in SIDES]
 )
 def test_contract(case: Case, side: str) -> None:
     async def play(folder: Path) -> None:

@@ -69,7 +69,7 @@ NRI_SINCE: Mapping[str, Sequence[str]] = {
 """What we declare, and a release before the named one (of those that peers are built of) does not have."""
 
 NRI_OTHERWISE: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "0.8": {"Event.LAST": ("12", "15")},  # the end of the list, of which nothing is read
+    "0.8": {"Event.LAST": ("12", "15")}  # the end of the list, of which nothing is read
 }
 """What a release says otherwise than we do: its number, and ours."""
 

@@ -41,12 +41,7 @@ from nodeward.neighbours.hook import install, oci
 from nodeward.neighbours.hook import line as hook_line
 from nodeward.neighbours.hook.install import Hook
 from nodeward.neighbours.hook.line import HookAnswer, HookRequest
-from nodeward.neighbours.kubernetes import (
-    cluster,
-    owned,
-    policy_format,
-    resource_claim,
-)
+from nodeward.neighbours.kubernetes import cluster, owned, policy_format, resource_claim
 from nodeward.neighbours.kubernetes.cluster import is_allowed
 from nodeward.neighbours.kubernetes.configmaps import config_map, node_now, node_of_list
 from nodeward.neighbours.kubernetes.policy_object import PolicyKind
@@ -375,20 +370,14 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
         ),
         "pod-list": Codec(texts("pod-list", padding), whole(kube_objects.decode_pod_list), ("formats.kube_objects",)),
         "review": Codec(texts("review", padding), _read_review, ("admission.door.review",)),
-        "kube-lists": Codec(
-            texts("kube-lists", padding),
-            _read_kube_lists,
-            ("kubernetes.cluster",),
-        ),
+        "kube-lists": Codec(texts("kube-lists", padding), _read_kube_lists, ("kubernetes.cluster",)),
         "kube-node": Codec(
             texts("kube-node", padding),
             whole(lambda data: (kube_node.on_node(data, "a/b"), kube_node.labels_on_node(data, "a"))),
             ("formats.kube_node",),
         ),
         "kube-configmaps": Codec(
-            texts("kube-configmaps", padding),
-            _read_config_maps,
-            ("kubernetes.configmaps", "kubernetes.node_marks"),
+            texts("kube-configmaps", padding), _read_config_maps, ("kubernetes.configmaps", "kubernetes.node_marks")
         ),
         "nfd": Codec(texts("nfd", padding), _read_nfd, ("nfd.objects",)),
         "policy-objects": Codec(texts("policy-objects", padding), _read_policies, ("kubernetes.policy_format",)),

@@ -208,11 +208,7 @@ def _read_flags(data: bytes) -> None:
 
 
 def codecs(padding: int) -> dict[str, Codec]:
-    relayed = (
-        "formats.http2_frames",
-        "formats.header_blocks",
-        "formats.grpc_messages",
-    )
+    relayed = ("formats.http2_frames", "formats.header_blocks", "formats.grpc_messages")
     passed, held = _calls_of_cri(("Version", "HoldCreate"), padding), _calls_of_cri(("HoldCreate",), padding)
     return {
         "relay": Codec(passed, functools.partial(_read_cri, False), relayed[:2]),
@@ -224,9 +220,7 @@ def codecs(padding: int) -> dict[str, Codec]:
         "dump": Codec(_dumped(padding), _read_dumped, ("dump.frames", "dump.text")),
         "dump-lines": Codec(_dump_lines(padding), _read_dump_lines, ("dump.lines",)),
         "dump-tree": Codec(
-            texts("dump-tree", padding),
-            whole(lambda data: parse_tree(data.split(b"\n"))),
-            ("dump.read",),
+            texts("dump-tree", padding), whole(lambda data: parse_tree(data.split(b"\n"))), ("dump.read",)
         ),
         "dump-rules": Codec(texts("dump-rules", padding), _read_rules, ("cri.dump_rules",)),
         "go-flags": Codec(texts("go-flags", padding), _read_flags, ("cri_resmgr.go_flags",)),

@@ -4,14 +4,7 @@ from nodeward.features.podapi.door import messages
 from nodeward.features.podapi.effects import redaction
 from nodeward.features.podapi.rows import ReportSandboxRequest
 from nodeward.neighbours.formats import cgroup_paths, proc_files
-from nodeward.neighbours.kata import (
-    config_file,
-    dan,
-    direct_volume,
-    guest_memory,
-    network,
-    processes,
-)
+from nodeward.neighbours.kata import config_file, dan, direct_volume, guest_memory, network, processes
 from nodeward.neighbours.kata.shim_socket import used
 from tests.unit.formats.sample import Codec, texts, whole
 
@@ -56,10 +49,7 @@ def _read_request(data: bytes) -> None:
 
 def codecs(padding: int) -> dict[str, Codec]:
     reads = {
-        "proc-files": (
-            _read_files,
-            ("formats.proc_files", "formats.cgroup_paths", "kata.guest_memory"),
-        ),
+        "proc-files": (_read_files, ("formats.proc_files", "formats.cgroup_paths", "kata.guest_memory")),
         "kata-processes": (whole(processes.claim), ("kata.processes",)),
         "kata-config": (_read_config, ("kata.config_file",)),
         "pod-redaction": (

@@ -33,8 +33,7 @@ def test_path_that_could_leave_the_root_is_refused(files: OsFiles, path: str, co
 
 
 @pytest.mark.parametrize(
-    ("path", "place"),
-    [("/", "/"), ("//a//b/", "/a/b"), ("/a/./b", "/a/b"), ("/a/..b", "/a/..b"), ("/...", "/...")],
+    ("path", "place"), [("/", "/"), ("//a//b/", "/a/b"), ("/a/./b", "/a/b"), ("/a/..b", "/a/..b"), ("/...", "/...")]
 )
 def test_path_is_cleaned(path: str, place: str) -> None:
     assert checked_path(path) == place

@@ -266,7 +266,7 @@ def test_replay_believes_no_gap_and_no_line_that_comes_late() -> None:
     cut = [head, *steps[0], steps[1][0], *steps[3]]
 
     assert [(one.events, one.torn, one.difference) for one in map(replay, (late, gap, cut))] == [
-        *((3, 0, ""), (1, 1, ""), (2, 1, "")),
+        *((3, 0, ""), (1, 1, ""), (2, 1, ""))
     ]
 
 

@@ -160,7 +160,7 @@ def test_a_component_that_fails_is_started_again_until_it_says_that_the_work_has
     with pytest.raises(WorkEndedError, match="the runtime is gone"):
         asyncio.run(forever("nri", component, NoWait(), Backoff(1.0, 1.0, lambda: 0.0), failed))
     assert [failures[0], failures[1][:17], failures[2]] == [
-        *("nri: ValueError broken", "nri: RuntimeError", "nri: OSError a task's"),
+        *("nri: ValueError broken", "nri: RuntimeError", "nri: OSError a task's")
     ]
 
 

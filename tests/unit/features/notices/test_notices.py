@@ -180,11 +180,7 @@ def test_an_event_is_of_its_pod_and_names_where_in_the_spec() -> None:
 
 @pytest.mark.parametrize(
     ("role", "group"),
-    [
-        (Role.INIT, "initContainers"),
-        (Role.SIDECAR, "initContainers"),
-        (Role.EPHEMERAL, "ephemeralContainers"),
-    ],
+    [(Role.INIT, "initContainers"), (Role.SIDECAR, "initContainers"), (Role.EPHEMERAL, "ephemeralContainers")],
 )
 def test_a_static_pod_is_told_at_its_mirror_pod_by_the_uid_that_kubelet_uses(role: Role, group: str) -> None:
     node = Node()

@@ -95,9 +95,11 @@ def settings_for(server: ApiServer, **more: object) -> KubeSettings:
 
 
 @asynccontextmanager
-async def reflecting(settings: KubeSettings, clock: HandClock | None = None) -> AsyncIterator[Ears]:
+async def reflecting(
+    settings: KubeSettings, clock: HandClock | None = None, client: PodsClient | None = None
+) -> AsyncIterator[Ears]:
     ears, used = Ears(), clock or HandClock()
-    client = PodsClient(settings, used)
+    client = client or PodsClient(settings, used)
     task = asyncio.create_task(run(settings, ears, used, ears.sequence, client=client))
     try:
         yield ears

@@ -3,22 +3,22 @@
 import asyncio
 import json
 import uuid
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from urllib.parse import urlencode
 
 import aiohttp
 import pytest
 
-from nodeward.core.events import ApiLost, Event, PodGone, PodSeen, PodsListed
+from nodeward.core.events import ApiLost, PodGone, PodSeen, PodsListed
 from nodeward.neighbours.formats.kube_objects import PodListPage
 from nodeward.neighbours.kubernetes.client import PodsClient
 from nodeward.neighbours.kubernetes.errors import KubeError
 from nodeward.neighbours.kubernetes.events import EventObject, EventSender, created
-from nodeward.neighbours.kubernetes.reflector import Missing, PodReader, run
+from nodeward.neighbours.kubernetes.reflector import Missing, PodReader
 from nodeward.neighbours.kubernetes.settings import KubeSettings
-from tests.component.kubernetes.support import Ears, HandClock
+from tests.component.kubernetes.support import HandClock, reflecting
 from tests.contract.apiserver.adapter import Adapter, at, http, items, listed, opened, watched, watched_at
 from tests.patience import scaled
 
@@ -119,19 +119,9 @@ async def _expired_page(api: Adapter, node: str, session: aiohttp.ClientSession)
         assert items(rest) == [second, later], "by the refusal's own token comes the rest as it is now"
 
     settings = KubeSettings(endpoint=api.endpoint, node_name=node, page_limit=1, watch_s=5)
-    client, ears = _SlowList(settings, compacted), Ears()
-    reflecting = asyncio.create_task(run(settings, ears, HandClock(), ears.sequence, client=client))
-    listing = asyncio.create_task(ears.wait(PodsListed))
-    try:
-        await asyncio.wait((reflecting, listing), return_when=asyncio.FIRST_COMPLETED)
-        if reflecting.done():
-            reflecting.result()  # what went wrong between the pages
-        found = listing.result()
-    finally:
-        reflecting.cancel()
-        listing.cancel()
-        await asyncio.gather(reflecting, listing, return_exceptions=True)
-        await client.aclose()
+    client = _SlowList(settings, compacted)
+    async with reflecting(settings, client=client) as ears:
+        found = await ears.wait(PodsListed)
     assert [one.name for one in found.pods] == made
     assert [bool(token) for token in client.pages] == [False, True, False, True, True]
     assert ears.all(ApiLost) == []
@@ -181,10 +171,8 @@ async def _our_reflector(api: Adapter, node: str, session: aiohttp.ClientSession
     first, second = unique("a"), unique("b")
     await api.create_pod(first, node)
     settings = KubeSettings(endpoint=api.endpoint, node_name=node, page_limit=1, watch_s=5, watch_silence_s=8.0)
-    ears, clock = Ears(), HandClock()
-    client = PodsClient(settings, clock)
-    task = asyncio.create_task(run(settings, ears, clock, ears.sequence, client=client))
-    try:
+    client = PodsClient(settings, HandClock())
+    async with reflecting(settings, client=client) as ears:
         assert [one.name for one in (await ears.wait(PodsListed)).pods] == [first]
         await api.create_pod(second, node)
         seen = (await ears.wait(PodSeen)).pod
@@ -194,13 +182,7 @@ async def _our_reflector(api: Adapter, node: str, session: aiohttp.ClientSession
         found = await PodReader(client).read_pod("default", first, "not its uid")
         assert isinstance(found, Missing)
         assert found.gone
-        lost: list[Event] = [*ears.all(ApiLost)]
-        assert lost == []
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        await client.aclose()
+        assert ears.all(ApiLost) == []
 
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
@@ -230,19 +212,27 @@ async def _posted(session: aiohttp.ClientSession, change: Callable[[dict[str, ob
         return answer.status
 
 
+@asynccontextmanager
+async def _sender(api: Adapter, node: str) -> AsyncIterator[EventSender]:
+    async with aclosing(PodsClient(KubeSettings(endpoint=api.endpoint, node_name=node), HandClock())) as client:
+        yield EventSender(client)
+
+
+async def _found(session: aiohttp.ClientSession, event: EventObject) -> dict[str, object]:
+    async with session.get(f"{EVENTS}/{event.name}") as answer:
+        found: dict[str, object] = await answer.json()
+        return found
+
+
 async def _event_made(api: Adapter, node: str, session: aiohttp.ClientSession) -> None:
-    client = PodsClient(KubeSettings(endpoint=api.endpoint, node_name=node), HandClock())
-    sender, event = EventSender(client), _event(unique("web"))
-    try:
+    event = _event(unique("web"))
+    async with _sender(api, node) as sender:
         await sender.send(event, is_there=False)
         await sender.send(replace(event, count=3), is_there=True)
         await sender.send(replace(event, count=4), is_there=True)
         with pytest.raises(KubeError, match="409"):
             await sender.send(event, is_there=False)
-    finally:
-        await client.aclose()
-    async with session.get(f"{EVENTS}/{event.name}") as answer:
-        found = await answer.json()
+    found = await _found(session, event)
     assert (found["reason"], found["type"], found["note"]) == ("ChargeRefused", "Warning", "a note")
     assert found["eventTime"] == "2023-11-14T22:13:20.123456Z"
     assert found["series"] == {"count": 4, "lastObservedTime": "2023-11-14T22:13:21.000000Z"}
@@ -250,14 +240,10 @@ async def _event_made(api: Adapter, node: str, session: aiohttp.ClientSession) -
 
 
 async def _event_gone(api: Adapter, node: str, session: aiohttp.ClientSession) -> None:
-    client = PodsClient(KubeSettings(endpoint=api.endpoint, node_name=node), HandClock())
     event = replace(_event(unique("web")), count=7)
-    try:
-        await EventSender(client).send(event, is_there=True)
-    finally:
-        await client.aclose()
-    async with session.get(f"{EVENTS}/{event.name}") as answer:
-        assert at(await answer.json(), "series", "count") == 7
+    async with _sender(api, node) as sender:
+        await sender.send(event, is_there=True)
+    assert at(await _found(session, event), "series", "count") == 7
 
 
 async def _event_refused(api: Adapter, node: str, session: aiohttp.ClientSession) -> None:
@@ -281,17 +267,13 @@ async def _event_note_stays(api: Adapter, node: str, session: aiohttp.ClientSess
 
 
 async def _event_on_node(api: Adapter, node: str, session: aiohttp.ClientSession) -> None:
-    client = PodsClient(KubeSettings(endpoint=api.endpoint, node_name=node), HandClock())
     event = replace(_event(unique("n1")), pod="n1", pod_uid="", field_path="", of_node=True)
-    try:
-        await EventSender(client).send(event, is_there=False)
-        await EventSender(client).send(replace(event, count=3), is_there=True)
+    async with _sender(api, node) as sender:
+        await sender.send(event, is_there=False)
+        await sender.send(replace(event, count=3), is_there=True)
         with pytest.raises(KubeError, match="422"):
-            await EventSender(client).send(replace(event, namespace="kube-public"), is_there=False)
-    finally:
-        await client.aclose()
-    async with session.get(f"{EVENTS}/{event.name}") as answer:
-        found = await answer.json()
+            await sender.send(replace(event, namespace="kube-public"), is_there=False)
+    found = await _found(session, event)
     assert found["regarding"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}
     assert at(found, "series", "count") == 3
 

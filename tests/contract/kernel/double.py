@@ -16,43 +16,19 @@ EIGHT = Plan(nodes=1, cores=2, adjacent=True)
 
 class Double:
     def __init__(self, version: int = 2) -> None:
-        self._kernel = SimKernel(CAPACITY, resources=("sev", "sev_es"), machine=EIGHT)
-        self._version = version
+        self._kernel = kernel = SimKernel(CAPACITY, resources=("sev", "sev_es"), machine=EIGHT)
+        self.files: HostFiles = kernel
+        self.version, self.mount = version, MOUNT if version == 2 else V1_MOUNT
+        self.base = f"{self.mount}/case"
+        self.charge, self.uncharge, self.underflow = kernel.charge, kernel.uncharge, kernel.underflow
+        self.set_capacity = kernel.set_capacity
         self._pids = itertools.count(_FIRST_PID)
-        self._processes, self._takers = Processes(self._kernel), dict[int, Process]()
+        self._processes, self._takers = Processes(kernel), dict[int, Process]()
         if version == 1:
-            self._kernel.mount_misc_v1()
+            kernel.mount_misc_v1()
         else:
-            self._kernel.write(f"{MOUNT}/cgroup.subtree_control", b"+misc")
-        self._kernel.make_cgroup(self.base)
-
-    @property
-    def files(self) -> HostFiles:
-        return self._kernel
-
-    @property
-    def version(self) -> int:
-        return self._version
-
-    @property
-    def mount(self) -> str:
-        return MOUNT if self._version == 2 else V1_MOUNT
-
-    @property
-    def base(self) -> str:
-        return f"{self.mount}/case"
-
-    def charge(self, cgroup: str, resource: str, amount: int) -> None:
-        self._kernel.charge(cgroup, resource, amount)
-
-    def uncharge(self, cgroup: str, resource: str, amount: int) -> None:
-        self._kernel.uncharge(cgroup, resource, amount)
-
-    def underflow(self, cgroup: str, resource: str, amount: int) -> None:
-        self._kernel.underflow(cgroup, resource, amount)
-
-    def set_capacity(self, resource: str, value: int) -> None:
-        self._kernel.set_capacity(resource, value)
+            kernel.write(f"{MOUNT}/cgroup.subtree_control", b"+misc")
+        kernel.make_cgroup(self.base)
 
     def offline(self, cpus: str) -> None:
         self._kernel.take_offline(cpuset.parse(cpus))

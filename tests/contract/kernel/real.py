@@ -38,30 +38,15 @@ class _Held:
 
 class Real:
     def __init__(self, version: int = 2) -> None:
-        self._files, self._version = OsFiles("/"), version
-        self._base = f"{self.mount}/case{next(_bases)}"
+        self.files: HostFiles = OsFiles("/")
+        self.version, self.mount = version, MOUNT if version == 2 else V1_MOUNT
+        self.base = f"{self.mount}/case{next(_bases)}"
         self._held: list[_Held] = []
         self._lost: list[tuple[str, int]] = []
         self._pids: list[int] = []
         if version == 2:
-            self._files.write(f"{MOUNT}/cgroup.subtree_control", b"+misc")
-        self._files.mkdir(self._base)
-
-    @property
-    def files(self) -> HostFiles:
-        return self._files
-
-    @property
-    def version(self) -> int:
-        return self._version
-
-    @property
-    def mount(self) -> str:
-        return MOUNT if self._version == 2 else V1_MOUNT
-
-    @property
-    def base(self) -> str:
-        return self._base
+            self.files.write(f"{MOUNT}/cgroup.subtree_control", b"+misc")
+        self.files.mkdir(self.base)
 
     def charge(self, cgroup: str, resource: str, amount: int) -> None:
         fd = self._inside(cgroup, f"take {_NUMBERS[resource]} {amount}")
@@ -82,12 +67,12 @@ class Real:
         self._lost.append((resource, amount))
 
     def set_capacity(self, resource: str, value: int) -> None:
-        self._files.write(DEVICE, f"have {_NUMBERS[resource]} {value}".encode())
+        self.files.write(DEVICE, f"have {_NUMBERS[resource]} {value}".encode())
 
     def offline(self, cpus: str) -> None:
         off = cpuset.parse(cpus)
         for cpu in range(1, os.sysconf("SC_NPROCESSORS_CONF")):
-            self._files.write(f"{_CPU}/cpu{cpu}/online", str(int(not off >> cpu & 1)).encode())
+            self.files.write(f"{_CPU}/cpu{cpu}/online", str(int(not off >> cpu & 1)).encode())
 
     def new_process(self, cgroup: str, memory: int = 0) -> int:
         if memory:
@@ -98,7 +83,7 @@ class Real:
             return taker.pid
         pid = os.posix_spawn("/bin/sleep", ["sleep", "1000"], {})
         self._pids.append(pid)
-        self._files.write(f"{cgroup}/cgroup.procs", str(pid).encode())
+        self.files.write(f"{cgroup}/cgroup.procs", str(pid).encode())
         return pid
 
     def outgrow(self, cgroup: str) -> None:
@@ -125,13 +110,13 @@ class Real:
         for resource, amount in self._lost:
             # Held by the root from now on, in a file that stays open: makes up for what was lost.
             self._inside(self.mount, f"take {_NUMBERS[resource]} {amount}")
-        _remove_tree(self._files, self._base)
-        if self._files.read(f"{_CPU}/offline", 4096).strip():
+        _remove_tree(self.files, self.base)
+        if self.files.read(f"{_CPU}/offline", 4096).strip():
             self.offline("")
 
     def _inside(self, cgroup: str, command: str) -> int:
         """Writes `command` as a process of `cgroup`; the open device file."""
-        self._files.write(f"{cgroup}/cgroup.procs", str(os.getpid()).encode())
+        self.files.write(f"{cgroup}/cgroup.procs", str(os.getpid()).encode())
         try:
             fd = os.open(DEVICE, os.O_WRONLY | os.O_CLOEXEC)
             try:
@@ -141,7 +126,7 @@ class Real:
                 raise
             return fd
         finally:
-            self._files.write(f"{self.mount}/cgroup.procs", str(os.getpid()).encode())
+            self.files.write(f"{self.mount}/cgroup.procs", str(os.getpid()).encode())
 
 
 @contextmanager

@@ -17,7 +17,6 @@ from tests.patience import scaled
 from tests.rigs.stories import Story, told_in
 
 WITHIN_S = scaled(10.0)
-EPC = Final(Adjustment({"misc.max": "sgx_epc 1048576"}), Reason("test"))
 NO_CHANGE = Final(Adjustment(), Reason("test"))
 
 

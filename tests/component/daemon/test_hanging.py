@@ -344,6 +344,8 @@ async def test_a_state_folder_that_cannot_be_written_stops_no_limit_and_is_made_
         await node.until_health("not_restorable", 3)
         assert "undo=not-restorable target=subtree:/ " in caplog.text
         assert "last-good=not-kept" in caplog.text
+        node.change_limits(replace(node.settings.limits, mode=Mode.OBSERVE))
+        await node.until(lambda view: view.get("mode") == "observe")
 
         full.end()
         await node.until_health("not_restorable", 0)

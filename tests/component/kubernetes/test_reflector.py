@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 from nodeward.core.events import ApiBack, ApiLost, PodGone, PodSeen, PodsListed
 from nodeward.core.workload import PodSpec
 from nodeward.neighbours.kubernetes.client import PodsClient
-from nodeward.neighbours.kubernetes.reflector import Missing, PodReader, run
+from nodeward.neighbours.kubernetes.reflector import Missing, PodReader
 from nodeward.neighbours.sockets.kube_http import Endpoint
 from nodeward_sim.doubles.apiserver import ApiServer
 from tests.component.kubernetes.support import WITHIN_S, Ears, HandClock, pod, reflecting, settings_for, until
@@ -46,39 +46,14 @@ def names(listed: PodsListed) -> list[str]:
 
 
 @told_in(api)
-async def test_first_the_list_then_each_change(server: ApiServer) -> None:
-    server.add_pod(pod("a"))
-    async with reflecting(settings_for(server)) as ears:
-        listed = await ears.wait(PodsListed)
-        assert isinstance(ears.heard[0], ApiBack)
-        assert names(listed) == ["a"]
-        assert listed.pods[0].containers[0].declared == {"sgx_epc": 1 << 20}
-        server.add_pod(pod("b"))
-        assert (await ears.wait(PodSeen)).pod.name == "b"
-        server.update_pod(pod("b", epc="2Mi"))
-        assert (await ears.wait(PodSeen, 2)).pod.containers[0].declared == {"sgx_epc": 2 << 20}
-        server.delete_pod("default", "b")
-        assert (await ears.wait(PodGone)).uid == "u-b"
-
-
-@told_in(api)
-async def test_a_list_in_pages_is_one_list_of_the_moment_before_its_first_page(server: ApiServer) -> None:
-    for number in range(7):
-        server.add_pod(pod(f"p{number}"))
-    async with reflecting(settings_for(server, page_limit=3)) as ears:
-        listed = await ears.wait(PodsListed)
-        assert names(listed) == [f"p{number}" for number in range(7)]
-        assert listed.as_of == 0
-        assert sum("limit=3" in request for request in server.requests) == 3
-
-
-@told_in(api)
 async def test_a_page_that_expires_starts_the_list_again_and_half_a_list_is_never_told(server: ApiServer) -> None:
     server.faults.expire_pages = 2
     for number in range(7):
         server.add_pod(pod(f"p{number}"))
     async with reflecting(settings_for(server, page_limit=3)) as ears:
-        assert names(await ears.wait(PodsListed)) == [f"p{number}" for number in range(7)]
+        listed = await ears.wait(PodsListed)
+        assert names(listed) == [f"p{number}" for number in range(7)]
+        assert listed.as_of == 0, "as of the moment before its first page"
         assert sum("limit=3" in request for request in server.requests) == 2 + 2 + 3
         assert ears.all(ApiLost) == []
 
@@ -205,52 +180,40 @@ async def test_one_pod_is_read_for_a_decision_that_waits(server: ApiServer) -> N
         made = pod(name)
         made["metadata"] = {"name": name, "namespace": "default", "uid": f"m-{name}", "annotations": notes}
         server.add_pod(made)
-    client = PodsClient(settings_for(server), HandClock())
-    reader = PodReader(client)
-    assert isinstance(await reader.read_pod("default", "a", "u-a"), PodSeen)
-    assert isinstance(await reader.read_pod("default", "static", "hash"), PodSeen)
-    assert isinstance(await reader.read_pod("default", "forged", "hash"), Missing)
-    other = await reader.read_pod("default", "a", "u-other")
-    assert isinstance(other, Missing)
-    assert other.gone
-    absent = await reader.read_pod("default", "zz", "u")
-    assert absent == Missing("the API server has no pod default/zz", gone=True)
-    upwards = await reader.read_pod("..", "a", "u-a")
-    assert isinstance(upwards, Missing)
-    server.faults.refuse.append(503)
-    busy = await reader.read_pod("default", "a", "u-a")
-    assert isinstance(busy, Missing)
-    assert not busy.gone
-    await client.aclose()
+    async with aclosing(PodsClient(settings_for(server), HandClock())) as client:
+        read = PodReader(client).read_pod
+        assert isinstance(await read("default", "a", "u-a"), PodSeen)
+        assert isinstance(await read("default", "static", "hash"), PodSeen)
+        assert await read("default", "zz", "u") == Missing("the API server has no pod default/zz", gone=True)
+        server.faults.refuse.append(503)
+        busy, forged = await read("default", "a", "u-a"), await read("default", "forged", "hash")
+        other, upwards = await read("default", "a", "u-other"), await read("..", "a", "u-a")
+    found = [(isinstance(one, Missing), getattr(one, "gone", None)) for one in (busy, forged, other, upwards)]
+    assert found == [(True, False), (True, True), (True, True), (True, True)]
 
 
 @told_in(api)
 async def test_a_read_that_hangs_ends_in_time(server: ApiServer) -> None:
     server.faults.hang = True
-    client = PodsClient(settings_for(server), HandClock())
-    missing = await PodReader(client).read_pod("default", "a", "u-a")
+    async with aclosing(PodsClient(settings_for(server), HandClock())) as client:
+        missing = await PodReader(client).read_pod("default", "a", "u-a")
     assert isinstance(missing, Missing)
     assert "no answer in time" in missing.why
-    await client.aclose()
 
 
 @told_in(api)
 async def test_the_server_is_heard_of_by_lists_changes_and_bookmarks(server: ApiServer) -> None:
-    clock, ears = HandClock(), Ears()
-    settings = settings_for(server)
+    clock, settings = HandClock(), settings_for(server)
     client = PodsClient(settings, clock)
     assert client.heard_ns == 0
-    task = asyncio.create_task(run(settings, ears, clock, ears.sequence, client=client))
-    await ears.wait(PodsListed)
-    await watching(server)
-    for something in (lambda: server.add_pod(pod("a")), server.send_bookmarks):
-        clock.ns += 60_000_000_000
-        assert client.heard_ns < clock.ns
-        something()
-        await until(lambda: client.heard_ns == clock.ns)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    await client.aclose()
+    async with reflecting(settings, clock, client) as ears:
+        await ears.wait(PodsListed)
+        await watching(server)
+        for something in (lambda: server.add_pod(pod("a")), server.send_bookmarks):
+            clock.ns += 60_000_000_000
+            assert client.heard_ns < clock.ns
+            something()
+            await until(lambda: client.heard_ns == clock.ns)
 
 
 def folded(ears: Ears) -> dict[str, int]:

@@ -32,19 +32,16 @@ from nodeward.features.sandboxes.settings import SandboxesSettings
 from nodeward.features.settings import Settings
 from nodeward.host.lanes import GivenUpError
 from nodeward.host.record_writer import RecordWriter, size
-from nodeward.host.sd_notify import Notifier
 from nodeward.programs.node import assemble
 from nodeward.programs.once.replay import replay
 from nodeward.programs.relay.reload import merged as relay_merged
 from nodeward.settings import last_good
-from nodeward.settings import load as settings
-from nodeward.settings.reload import Reload, merged
-from nodeward.settings.source import SettingsSource
+from nodeward.settings.reload import merged
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.goals import slots_of, target
 from tests.lanes import Done, Ended, InlineLane, T
-from tests.rigs.daemon import FOLDER, YieldingClock, folders
+from tests.rigs.daemon import FOLDER, folders
 from tests.rigs.turned import TurnedClock
 from tests.unit.features.build import EPC, ManualClock, container_spec, node, pod_spec, started
 
@@ -310,53 +307,6 @@ def test_a_full_nodes_head_is_encoded_bit_by_bit() -> None:
 
 
 ROOT = "/sys/fs/cgroup"
-
-
-class Node:
-    """A reload on an inline lane, with a file that a test writes."""
-
-    def __init__(self, folder: Path, kernel: SimKernel | None = None, fail_at: int = 0) -> None:
-        self.file = folder / "nodeward.yaml"
-        self.file.write_text("")
-        self.kernel, self.lane, self.told = kernel or folders(), InlineLane(), list[Event]()
-        self.source = SettingsSource(lambda: settings.load(str(self.file), {}), "the file")
-        files = FaultyFiles(self.kernel, fail_at=fail_at, fail_errno=errno.ENOSPC)
-        self.reload = Reload(self.source.read(), self.source, files, self.lane, YieldingClock())
-        self.lane.drain()
-
-    def _tell(self, event: Event) -> int:
-        self.told.append(event)
-        return len(self.told)
-
-    def hup(self, text: str) -> None:
-        async def story() -> None:
-            self.file.write_text(text)
-            running = asyncio.create_task(self.reload.run(self._tell, Notifier()))
-            self.source.asked.set()
-            before = self.reload.row
-            async with asyncio.timeout(10):
-                while self.reload.row is before:
-                    self.lane.drain()
-                    await asyncio.sleep(0)
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-
-        asyncio.run(story())
-        self.lane.drain()
-
-    def kept(self) -> Settings | None:
-        return last_good.read(self.kernel, FOLDER, {})
-
-
-def test_a_full_disk_keeps_the_older_last_good_ones_and_changes_the_running_ones(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    node = Node(tmp_path, fail_at=2)
-    node.hup("limits: {mode: observe}\n")
-
-    assert len(node.told) == 1
-    assert node.kept() == Settings()
-    assert "last-good=not-kept" in caplog.text
 
 
 def test_nothing_of_a_damaged_or_unknown_last_good_file_is_used() -> None:

@@ -14,29 +14,23 @@ from nodeward.neighbours.kubernetes.settings import KubeSettings
 from nodeward.neighbours.sockets.kube_http import Endpoint, Waits
 from nodeward_sim.doubles.apiserver import ApiServer
 from tests.patience import scaled
+from tests.rigs.daemon import YieldingClock
 
 E = TypeVar("E", bound=Event)
 WITHIN_S = scaled(10)
 Json = dict[str, object]
 
 
-class HandClock:
+class HandClock(YieldingClock):
     """Time passes only when somebody sleeps, and then at once."""
 
     def __init__(self) -> None:
-        self.ns = 1_000_000_000
+        super().__init__()
         self.slept: list[float] = []
-
-    def now_ns(self) -> int:
-        return self.ns
-
-    def wall_ns(self) -> int:
-        return self.ns
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
-        self.ns += int(seconds * 1e9)
-        await asyncio.sleep(0)
+        await super().sleep(seconds)
 
 
 class Ears:

@@ -15,22 +15,18 @@ from nodeward_sim.doubles.runtime import SimRuntime
 from nodeward_sim.doubles.runtime_plugins import NRI_0_12, AdaptationSettings, NriGeneration
 from tests.patience import scaled
 from tests.rigs.stories import Story, told_in
+from tests.unit.features.build import ManualClock
 
 WITHIN_S = scaled(10.0)
 NO_CHANGE = Final(Adjustment(), Reason("test"))
 
 
-class HandClock:
+class HandClock(ManualClock):
     def __init__(self) -> None:
+        super().__init__()
         self.waits: list[float] = []
         self._permits = asyncio.Semaphore(0)
         self._asleep = asyncio.Event()
-
-    def now_ns(self) -> int:
-        return 0
-
-    def wall_ns(self) -> int:
-        return 0
 
     async def sleep(self, seconds: float) -> None:
         self.waits.append(seconds)

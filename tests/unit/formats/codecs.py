@@ -175,6 +175,9 @@ def _read_kube_lists(data: bytes) -> None:
         is_allowed(data)
 
 
+_read_node = whole(lambda data: (kube_node.on_node(data, "a/b"), kube_node.labels_on_node(data, "a")))
+
+
 @whole
 def _read_config_maps(data: bytes) -> None:
     if b"object" in data:
@@ -262,6 +265,9 @@ def _record(padding: int = 0) -> list[Sample]:
     ]
 
 
+_read_record = whole(lambda data: list(record.read(iter(data.splitlines(keepends=True)), EVENTS)))
+
+
 def _cpus_journal(padding: int = 0) -> list[Sample]:
     grant = Grant("u/app", pool="shared", part_m=100, namespace="n" * (1 + padding))
     there = Recorded(W, PolicySettings("static"), Pools({"shared": Pool(6, members=("u/app",))}, {"u/app": grant}))
@@ -297,6 +303,9 @@ def _hook(padding: int = 0) -> list[Sample]:
     return [Sample(hook_line.encode_request(request)), Sample(hook_line.encode_answer(answer))]
 
 
+_read_hook = whole(lambda data: (hook_line.decode_answer if b'"limits"' in data else hook_line.decode_request)(data))
+
+
 def _door(padding: int = 0) -> list[Sample]:
     frames: tuple[Frame, ...] = (
         door_frames.Hello(1, 7, "/run/cri.sock", "/run/c.sock", ("containers",)),
@@ -318,6 +327,9 @@ def _read_door(data: bytes) -> None:
 def _pod_files(padding: int = 0) -> list[Sample]:
     spec = PodSpec(PodUid("u"), "ns", "w" * (1 + padding), (ContainerSpec("app", declared={"sgx_epc": 1}),))
     return [Sample(hook_file.encode_pod(spec)), Sample(hook_file.encode_rule(LimitsSettings()))]
+
+
+_read_pod_files = whole(lambda data: (hook_file.decode_rule if b'"limits"' in data else hook_file.decode_pod)(data))
 
 
 def _status(padding: int = 0) -> list[Sample]:
@@ -359,59 +371,39 @@ def _read_quotes(data: bytes) -> None:
 
 def codecs(padding: int = 0) -> dict[str, Codec]:
     """Every codec by the name its corpus folder has. `padding` makes the samples larger by so many bytes."""
+    of_texts: dict[str, tuple[Callable[[Sequence[bytes], Reached], None], Sequence[str]]] = {
+        "pod-list": (whole(kube_objects.decode_pod_list), ("formats.kube_objects",)),
+        "review": (_read_review, ("admission.door.review",)),
+        "kube-lists": (_read_kube_lists, ("kubernetes.cluster",)),
+        "kube-node": (_read_node, ("formats.kube_node",)),
+        "kube-configmaps": (_read_config_maps, ("kubernetes.configmaps", "kubernetes.node_marks")),
+        "nfd": (_read_nfd, ("nfd.objects",)),
+        "policy-objects": (_read_policies, ("kubernetes.policy_format",)),
+        "resource-claim": (
+            whole(lambda data: resource_claim.claim(data, "tee.nodeward.io")),
+            ("kubernetes.resource_claim",),
+        ),
+        "topology-object": (_read_zones, ("kubernetes.owned",)),
+        "misc-files": (_read_misc, ("formats.misc_files",)),
+        "memory-use": (whole(memory_use.parse), ("cgroups.memory_use",)),
+        "cgroup-paths": (_read_path, ("formats.cgroup_paths",)),
+        "oci": (_read_oci, ("hook.oci",)),
+        "hook-install": (_read_spec, ("hook.install",)),
+    }
+    lines = [Sample(one.payload, b"\n%b\n".__mod__) for one in texts("watch", padding)]
     return {
         "mux": Codec(_samples(_muxed, padding), _read_mux, ("nri.mux", "nri.ttrpc")),
         "ttrpc": Codec(_samples(_message, padding), _read_messages, ("nri.ttrpc",)),
         "nri": Codec(_samples(_envelope, padding), _read_envelope, ("nri.ttrpc", "formats.cpu_record")),
-        "watch": Codec(
-            [Sample(one.payload, b"\n%b\n".__mod__) for one in texts("watch", padding)],
-            _read_watch,
-            ("formats.kube_objects",),
-        ),
-        "pod-list": Codec(texts("pod-list", padding), whole(kube_objects.decode_pod_list), ("formats.kube_objects",)),
-        "review": Codec(texts("review", padding), _read_review, ("admission.door.review",)),
-        "kube-lists": Codec(texts("kube-lists", padding), _read_kube_lists, ("kubernetes.cluster",)),
-        "kube-node": Codec(
-            texts("kube-node", padding),
-            whole(lambda data: (kube_node.on_node(data, "a/b"), kube_node.labels_on_node(data, "a"))),
-            ("formats.kube_node",),
-        ),
-        "kube-configmaps": Codec(
-            texts("kube-configmaps", padding), _read_config_maps, ("kubernetes.configmaps", "kubernetes.node_marks")
-        ),
-        "nfd": Codec(texts("nfd", padding), _read_nfd, ("nfd.objects",)),
-        "policy-objects": Codec(texts("policy-objects", padding), _read_policies, ("kubernetes.policy_format",)),
-        "resource-claim": Codec(
-            texts("resource-claim", padding),
-            whole(lambda data: resource_claim.claim(data, "tee.nodeward.io")),
-            ("kubernetes.resource_claim",),
-        ),
-        "topology-object": Codec(texts("topology-object", padding), _read_zones, ("kubernetes.owned",)),
-        "misc-files": Codec(texts("misc-files", padding), _read_misc, ("formats.misc_files",)),
-        "memory-use": Codec(texts("memory-use", padding), whole(memory_use.parse), ("cgroups.memory_use",)),
-        "cgroup-paths": Codec(texts("cgroup-paths", padding), _read_path, ("formats.cgroup_paths",)),
+        "watch": Codec(lines, _read_watch, ("formats.kube_objects",)),
+        **{name: Codec(texts(name, padding), *reads) for name, reads in of_texts.items()},
         "cgroup-mounts": Codec(_mounts(padding), _read_mounts, ("formats.cgroup_mounts",)),
-        "oci": Codec(texts("oci", padding), _read_oci, ("hook.oci",)),
-        "hook-install": Codec(texts("hook-install", padding), _read_spec, ("hook.install",)),
-        "hook-line": Codec(
-            _hook(padding),
-            whole(lambda data: (hook_line.decode_answer if b'"limits"' in data else hook_line.decode_request)(data)),
-            ("hook.line",),
-        ),
+        "hook-line": Codec(_hook(padding), _read_hook, ("hook.line",)),
         "relay-door": Codec(_door(padding), _read_door, ("cri.door_frames",)),
         "relay-line": Codec(_status(padding), _read_status, ("cri.relay_line",)),
-        "pod-file": Codec(
-            _pod_files(padding),
-            whole(lambda data: (hook_file.decode_rule if b'"limits"' in data else hook_file.decode_pod)(data)),
-            ("limits.hook_file",),
-        ),
+        "pod-file": Codec(_pod_files(padding), _read_pod_files, ("limits.hook_file",)),
         "qgs": Codec(_quotes(), _read_quotes, ("qgs.quotes",)),
-        "record": Codec(
-            _record(padding),
-            whole(lambda data: list(record.read(iter(data.splitlines(keepends=True)), EVENTS))),
-            ("core.record",),
-            RecordError,
-        ),
+        "record": Codec(_record(padding), _read_record, ("core.record",), RecordError),
         "cpus-journal": Codec(_cpus_journal(padding), _read_cpus_journal, ("cpus.effects.journal",)),
         **codecs_of_kubelet.codecs(padding),
         **codecs_of_relay.codecs(padding),

@@ -10,7 +10,7 @@ import pytest
 
 from nodeward.contracts import cri_pb2, nri_pb2
 from nodeward.core import events as ev
-from nodeward.core.annotations import MAX_VALUE, OWN_LIMITS
+from nodeward.core.annotations import OWN_LIMITS
 from nodeward.core.decision import Adjustment, Decision, Final
 from nodeward.core.refusal import Refusal, Refused
 from nodeward.core.workload import Sandbox
@@ -89,19 +89,3 @@ def test_a_name_that_would_break_a_line_is_written_out_and_cut(way: Way) -> None
     """Kubernetes names no pod so; another client of the runtime may."""
     assert way({}, "web\nFault: \x1b[31m").name == "web\\u000aFault: \\u001b[31m"
     assert len(way({}, "w" * 3000).name) < 300
-
-
-@by_each_way
-@pytest.mark.parametrize(
-    ("annotations", "limit"),
-    [
-        pytest.param({OWN_LIMITS: json.dumps({"gone": {EPC: "4096"}})}, "sgx_epc 0", id="own: denied beside others"),
-        pytest.param({"epc-limit.nri.io/container.gone": "4096"}, "", id="upstream's: nothing is said of this one"),
-        pytest.param({UPSTREAM: "9" * MAX_VALUE}, "", id="as long as may be, and no amount"),
-        pytest.param({OWN_LIMITS: own("4096") + " " * (MAX_VALUE - 30)}, "sgx_epc 4096", id="as long as may be"),
-    ],
-)
-def test_a_value_for_an_unknown_container_or_as_long_as_may_be_is_read(
-    way: Way, annotations: dict[str, str], limit: str
-) -> None:
-    assert value_of(asked(node(), way(annotations))) == Adjustment({"misc.max": limit} if limit else {})

@@ -101,7 +101,7 @@ def test_annotations_are_read_by_name_and_a_long_one_is_told_as_too_long() -> No
     pod = nri_pb2.PodSandbox(
         annotations={
             "nodeward.io/limits": "{}",
-            "epc-limit.nri.io/pod": "1",
+            "epc-limit.nri.io/pod": "9" * MAX_VALUE,
             "kubernetes.io/config.hash": "h",
             "epc-limit.nri.io.example": "no",
             "epc-limit.nri.io/container.big": "9" * (MAX_VALUE + 1),
@@ -110,7 +110,7 @@ def test_annotations_are_read_by_name_and_a_long_one_is_told_as_too_long() -> No
     )
     assert mapping.sandbox(pod).annotations == {
         "nodeward.io/limits": "{}",
-        "epc-limit.nri.io/pod": "1",
+        "epc-limit.nri.io/pod": "9" * MAX_VALUE,
         "epc-limit.nri.io/container.big": TOO_LONG,
     }
 

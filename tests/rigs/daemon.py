@@ -12,6 +12,10 @@ from tests.unit.features.build import ManualClock
 FOLDER: Final = "/var/lib/nodeward"
 
 
+async def no_commit(_: str) -> str:
+    return "nothing commits here"
+
+
 def folders(*paths: str) -> SimKernel:
     """A machine that has these folders; by default the daemon's for its state."""
     kernel = SimKernel({})

@@ -29,6 +29,7 @@ from tests.component.daemon.rig import rig
 from tests.component.kubernetes.support import WITHIN_S, HandClock, pod, settings_for, until
 from tests.goals import slots_of
 from tests.lanes import InlineLane
+from tests.rigs.daemon import no_commit
 from tests.rigs.stories import told_in
 
 SECOND = 1_000_000_000
@@ -57,10 +58,6 @@ class LateReader(PodReader):
 
 def spec(name: str, epc: int) -> PodSpec:
     return PodSpec(PodUid(f"u-{name}"), "default", name, (ContainerSpec("c", declared={EPC: epc}),))
-
-
-async def no_commit(_: str) -> str:
-    return "nothing commits here"
 
 
 def wired(reader: PodReader) -> tuple[Core[State], ApiFacts, Tell]:

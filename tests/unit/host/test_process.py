@@ -30,6 +30,7 @@ from nodeward.programs.node.readiness import Readiness
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.goals import slots_of
 from tests.lanes import InlineLane
+from tests.rigs.daemon import no_commit
 from tests.unit.features.build import SECOND, ManualClock
 
 
@@ -199,10 +200,6 @@ def test_no_more_connections_are_taken_than_there_are_descriptors_for(
 
 
 ROOT = "/sys/fs/cgroup"
-
-
-async def no_commit(_: str) -> str:
-    return "nothing commits here"
 
 
 def test_a_recorder_that_fails_stops_no_goal() -> None:

@@ -39,14 +39,11 @@ from nodeward.programs.node.answers import BOUNDS_BITS, decided_rows
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.goals import slots_of
 from tests.lanes import InlineLane
+from tests.rigs.daemon import no_commit
 from tests.unit.features.build import creating, everywhere
 
 POD = Sandbox(SandboxId("s"), PodUid("1"), "default", "web", cgroup_parent="/kubepods/pod1")
 MADE = Container(ContainerId("c"), SandboxId("s"), "app")
-
-
-async def no_commit(_: str) -> str:
-    return "nothing commits here"
 
 
 def core_with(written: list[str], features: tuple[Feature[State], ...] = FEATURES) -> Core[State]:

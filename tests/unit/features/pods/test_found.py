@@ -1,20 +1,26 @@
 """Containers and pods by whoever tells of them: cgroups, the OCI hook, mirror pods and forged ones."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeward.contracts import cri_pb2, nri_pb2
 from nodeward.core import events as ev
 from nodeward.core.decision import Adjustment, Decision
 from nodeward.core.events import FoundCgroup, MiscReading
 from nodeward.core.modes import Mode
-from nodeward.core.workload import Container, ContainerId, Phase, PodSpec, PodUid, SandboxId
+from nodeward.core.workload import Container, ContainerId, Phase, PodSpec, PodUid, Sandbox, SandboxId
 from nodeward.features.limits.rows import CgroupRow
 from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.pods.found import ENDED, by_cgroups, is_known, pod_cgroups
 from nodeward.features.root import SettingsChanged
+from nodeward.neighbours.cri import mapping as cri_mapping
+from nodeward.neighbours.hook.line import HookRequest, decode_request, encode_request
+from nodeward.neighbours.hook.server import sandbox as hook_sandbox
+from nodeward.neighbours.nri import mapping as nri_mapping
 from nodeward.people.view import node_view
 from tests.unit.features.build import (
     EPC,
@@ -232,6 +238,27 @@ def test_a_container_that_was_found_nameless_has_a_name_by_the_hook() -> None:
         told(hooked())
         assert told.state.limits.wanted[PATH].values == {EPC: 4096}
         assert list(told.state.pods.sandboxes) == ["s-u"], "the stand-in has made way"
+
+
+def by_nri(name: str) -> Sandbox:
+    return nri_mapping.sandbox(nri_pb2.PodSandbox(id="s", uid="u", name=name))
+
+
+def by_cri(name: str) -> Sandbox:
+    return cri_mapping.sandbox("s", cri_pb2.PodSandboxConfig(metadata=cri_pb2.PodSandboxMetadata(uid="u", name=name)))
+
+
+def by_hook(name: str) -> Sandbox:
+    return hook_sandbox(
+        decode_request(encode_request(HookRequest("c", "s", "u", "shop", name, "app", "/kubepods/podu/c", {})))
+    )
+
+
+@pytest.mark.parametrize("way", [by_nri, by_cri, by_hook])
+def test_a_name_that_would_break_a_line_is_written_out_and_cut(way: Callable[[str], Sandbox]) -> None:
+    """Kubernetes names no pod so; another client of the runtime may."""
+    assert way("web\nFault: \x1b[31m").name == "web\\u000aFault: \\u001b[31m"
+    assert len(way("w" * 3000).name) < 300
 
 
 NOW = 1 << 40

@@ -2,6 +2,7 @@
 is in use cannot be limited away."""
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -129,27 +130,34 @@ def test_what_is_no_limit_is_not_written(kernel: Kernel, value: str) -> None:
     assert kernel.writes == []
 
 
-def test_another_resource_is_refused(kernel: Kernel) -> None:
-    with pytest.raises(OSError, match="'pids' is no limit of a pod"):
-        kernel.perform("pids", "5")
-
-
-def test_what_the_kernel_refuses_is_told_with_its_reason(kernel: Kernel) -> None:
+def busy(kernel: Kernel) -> None:
     kernel.refuses = errno.EBUSY
-    with pytest.raises(OSError, match="4096 is refused: more is in use"):
-        kernel.perform("memory", "4096")
 
 
-def test_a_limit_that_the_kernel_did_not_take_is_told(kernel: Kernel) -> None:
+def deaf(kernel: Kernel) -> None:
     kernel.is_deaf = True
-    with pytest.raises(OSError, match="memory was limited to 4096, and the kernel has no limit"):
-        kernel.perform("memory", "4096")
 
 
-def test_a_cgroup_without_the_controller_is_told(kernel: Kernel) -> None:
+def without_controller(kernel: Kernel) -> None:
     (kernel.folder / kernel.file(POD, next(iter(FILES[kernel.version]))).lstrip("/")).unlink()
-    with pytest.raises(OSError, match="does not get the controller memory from above"):
-        kernel.perform("memory", "4096")
+
+
+@pytest.mark.parametrize(
+    ("breaks", "resource", "why"),
+    [
+        (busy, "memory", "4096 is refused: more is in use"),
+        (deaf, "memory", "memory was limited to 4096, and the kernel has no limit"),
+        (without_controller, "memory", "does not get the controller memory from above"),
+        (lambda _: None, "pids", "'pids' is no limit of a pod"),
+    ],
+    ids=["busy", "not taken", "no controller", "another resource"],
+)
+def test_a_limit_that_cannot_be_set_is_told_with_its_reason(
+    kernel: Kernel, breaks: Callable[[Kernel], None], resource: str, why: str
+) -> None:
+    breaks(kernel)
+    with pytest.raises(OSError, match=why):
+        kernel.perform(resource, "4096")
 
 
 def test_a_kernel_without_the_controller_is_told(tmp_path: Path) -> None:

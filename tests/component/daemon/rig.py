@@ -31,8 +31,6 @@ ROOT = "/sys/fs/cgroup"
 STATE = "/var/lib/nodeward"
 PODS = ("a", "b", "c", "good", "bad")
 """Pods that are known; the container `app` of each declares 4096."""
-LOST = "f" * 64
-"""The id of the container `app` of pod `c`, by the pod's status, where the runtime tells nothing."""
 WITHIN_S = scaled(60.0)
 """For what a quiet machine does within a second."""
 
@@ -51,7 +49,6 @@ class Trouble:
     """Where given, no call fails or hangs: this is done once, just before the first of them."""
 
     def end(self) -> None:
-        """The calls that hang go on, and new ones are as ever."""
         self.over.set()
 
 
@@ -266,7 +263,6 @@ async def rig(
     known = [
         PodSpec(PodUid(uid), "default", f"pod-{uid}", (ContainerSpec("app", declared={EPC: 4096}),)) for uid in PODS
     ]
-    known[PODS.index("c")] = replace(known[PODS.index("c")], container_ids={"app": LOST})
     settings = change(
         Settings(
             run_dir=str(folder / "run"),

@@ -57,7 +57,6 @@ class Ears:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Waits for something that has no event of its own; the test's timeout bounds it."""
     while not condition():
         await asyncio.sleep(0.002)
 

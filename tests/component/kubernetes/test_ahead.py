@@ -61,7 +61,6 @@ def spec(name: str, epc: int) -> PodSpec:
 
 
 def wired(reader: PodReader) -> tuple[Core[State], ApiFacts, Tell]:
-    """A core whose facts come from this reader, and what the runtime's edge tells."""
     kernel, clock = SimKernel({EPC: 1 << 30}), SystemClock()
     slots = slots_of(InlineLane(), kernel, clock)
     by_kind = FactsByKind()

@@ -27,7 +27,6 @@ REFUSED: tuple[tuple[str, bytes, int], ...] = (
 
 
 def cpus(k: KernelUnderTest, name: str, parent: str = "") -> str:
-    """A cgroup in `parent` (the case's base) that has cpuset."""
     above = parent or k.base
     for level in dict.fromkeys((k.mount, above)):
         if "cpuset" not in text(k, f"{level}/cgroup.subtree_control"):

@@ -33,7 +33,6 @@ REFUSED: tuple[tuple[str, str, bytes], ...] = (
 
 
 def limited(k: KernelUnderTest, name: str, parent: str = "") -> str:
-    """A cgroup in `parent` (the case's base) that has memory and cpu."""
     above = parent or k.base
     for level in dict.fromkeys((k.mount, above)):
         k.files.write(f"{level}/cgroup.subtree_control", b"+memory +cpu")

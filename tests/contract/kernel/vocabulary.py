@@ -22,21 +22,13 @@ V1_MOUNT: Final = f"{MOUNT}/misc"
 class KernelUnderTest(Protocol):
     """A kernel and the hands of those who charge it."""
 
-    @property
-    def files(self) -> HostFiles:
-        """Its files."""
-
-    @property
-    def version(self) -> int:
-        """1 where misc is mounted as a cgroup v1 hierarchy, else 2."""
-
-    @property
-    def mount(self) -> str:
-        """Where the tree with the misc controller is mounted."""
-
-    @property
-    def base(self) -> str:
-        """A cgroup made for this case: misc is on in it, no children, no processes."""
+    files: HostFiles
+    version: int
+    """1 where misc is mounted as a cgroup v1 hierarchy, else 2."""
+    mount: str
+    """Where the tree with the misc controller is mounted."""
+    base: str
+    """A cgroup made for this case: misc is on in it, no children, no processes."""
 
     def charge(self, cgroup: str, resource: str, amount: int) -> None:
         """A process in `cgroup` takes `amount`; OSError if refused."""

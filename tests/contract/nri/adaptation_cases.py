@@ -57,6 +57,24 @@ async def plugged(runtime: RuntimeSide, decide: Decide = no_change) -> AsyncIter
         yield ports
 
 
+@asynccontextmanager
+async def listed_to(runtime: RuntimeSide) -> AsyncIterator[Listed]:
+    """What a plugin that comes now is told of what was there before."""
+    async with plugged(runtime) as ports:
+        yield await ports.nth(Listed)
+        assert len(ports.of(Listed)) == 1
+
+
+@asynccontextmanager
+async def by_hand(runtime: RuntimeSide, events: int, *methods: str) -> AsyncIterator[RawPlugin]:
+    """A plugin that agrees to these methods and has no others."""
+    await runtime.listen()
+    plugin = RawPlugin(dict.fromkeys(methods, lambda _: b""), events=events)
+    async with raw_plugin(runtime.socket, plugin):
+        await runtime.connected("20-raw")
+        yield plugin
+
+
 # ---- registration
 
 
@@ -109,20 +127,15 @@ async def case_unknown_event_bit_ends_the_registration(runtime: RuntimeSide) -> 
 
 
 async def case_subscription_to_nothing_is_to_everything(runtime: RuntimeSide) -> None:
-    await runtime.listen()
     # Everything includes, since 0.10, a vote on what other plugins want: who subscribes to all must have that method.
     methods = ("CreateContainer", "StateChange", "ValidateContainerAdjustment")
-    answers = dict.fromkeys(methods, lambda request: b"")
-    async with raw_plugin(runtime.socket, RawPlugin(answers, events=0)) as plugin:
-        await runtime.connected("20-raw")
+    async with by_hand(runtime, 0, *methods) as plugin:
         await runtime.create_container(await runtime.run_pod(POD), SimContainer("app"))
         assert "CreateContainer" in plugin.calls
 
 
 async def case_only_what_was_subscribed_to_arrives(runtime: RuntimeSide) -> None:
-    await runtime.listen()
-    async with raw_plugin(runtime.socket, RawPlugin({"CreateContainer": lambda _: b""}, events=CREATE_MASK)) as plugin:
-        await runtime.connected("20-raw")
+    async with by_hand(runtime, CREATE_MASK, "CreateContainer") as plugin:
         container = await runtime.create_container(await runtime.run_pod(POD), SimContainer("app"))
         await runtime.start(container)
         assert plugin.calls == ["Configure", "Synchronize", "CreateContainer"]
@@ -132,10 +145,8 @@ async def case_only_what_was_subscribed_to_arrives(runtime: RuntimeSide) -> None
 
 
 async def case_node_without_pods_synchronizes(runtime: RuntimeSide) -> None:
-    await runtime.listen()
-    async with nodeward_plugin(runtime.socket) as ports:
-        listed = await ports.nth(Listed)
-    assert (listed.sandboxes, listed.containers, listed.complete) == ((), (), True)
+    async with listed_to(runtime) as listed:
+        assert (listed.sandboxes, listed.containers, listed.complete) == ((), (), True)
 
 
 async def _fill(runtime: RuntimeSide, pods: int, environment: tuple[str, ...] = ()) -> set[str]:
@@ -152,22 +163,16 @@ async def _fill(runtime: RuntimeSide, pods: int, environment: tuple[str, ...] = 
 
 async def case_300_pods_arrive_whole(runtime: RuntimeSide) -> None:
     made = await _fill(runtime, 300)
-    await runtime.listen()
-    async with nodeward_plugin(runtime.socket) as ports:
-        listed = await ports.nth(Listed)
-    assert len({sandbox.id for sandbox in listed.sandboxes}) == 300
-    assert {container.id for container in listed.containers} == made
-    assert {container.phase for container in listed.containers} == {Phase.RUNNING}
+    async with listed_to(runtime) as listed:
+        assert len({sandbox.id for sandbox in listed.sandboxes}) == 300
+        assert {container.id for container in listed.containers} == made
+        assert {container.phase for container in listed.containers} == {Phase.RUNNING}
 
 
 async def case_list_larger_than_a_message_arrives_whole(runtime: RuntimeSide) -> None:
     made = await _fill(runtime, 120, environment_of(24_000))
-    await runtime.listen()
-    async with nodeward_plugin(runtime.socket) as ports:
-        listed = await ports.nth(Listed)
-        await runtime.connected(NODEWARD)
-    assert {container.id for container in listed.containers} == made
-    assert len(ports.of(Listed)) == 1
+    async with listed_to(runtime) as listed:
+        assert {container.id for container in listed.containers} == made
 
 
 async def case_stopped_container_is_not_listed(runtime: RuntimeSide) -> None:
@@ -175,10 +180,8 @@ async def case_stopped_container_is_not_listed(runtime: RuntimeSide) -> None:
     gone, kept = [await runtime.create_container(pod, SimContainer(name)) for name in ("gone", "kept")]
     await runtime.start(gone)
     await runtime.stop(gone)
-    await runtime.listen()
-    async with nodeward_plugin(runtime.socket) as ports:
-        listed = await ports.nth(Listed)
-    assert [container.id for container in listed.containers] == [kept]
+    async with listed_to(runtime) as listed:
+        assert [container.id for container in listed.containers] == [kept]
 
 
 # ---- questions and answers
@@ -409,10 +412,7 @@ async def case_a_life_is_told_in_order(runtime: RuntimeSide) -> None:
 
 
 async def case_plugin_without_own_methods_gets_state_changes(runtime: RuntimeSide) -> None:
-    await runtime.listen()
-    old = RawPlugin({"StateChange": lambda _: b"", "CreateContainer": lambda _: b""}, events=0x3FF)
-    async with raw_plugin(runtime.socket, old):
-        await runtime.connected("20-raw")
+    async with by_hand(runtime, 0x3FF, "StateChange", "CreateContainer") as old:
         pod = await runtime.run_pod(POD)
         container = await runtime.create_container(pod, SimContainer("app"))
         await runtime.start(container)
@@ -422,11 +422,8 @@ async def case_plugin_without_own_methods_gets_state_changes(runtime: RuntimeSid
 
 
 async def case_plugin_with_own_methods_gets_no_state_change_since_0_12(runtime: RuntimeSide) -> None:
-    await runtime.listen()
     mask = 1 << (nri_pb2.RUN_POD_SANDBOX - 1)
-    modern = RawPlugin({"RunPodSandbox": lambda _: b"", "StateChange": lambda _: b""}, events=mask)
-    async with raw_plugin(runtime.socket, modern):
-        await runtime.connected("20-raw")
+    async with by_hand(runtime, mask, "RunPodSandbox", "StateChange") as modern:
         await runtime.run_pod(POD)
     expected = "RunPodSandbox" if runtime.release == "0.12" else "StateChange"
     assert modern.calls == ["Configure", "Synchronize", expected]

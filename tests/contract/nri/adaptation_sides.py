@@ -33,7 +33,6 @@ SIDES = (
     "containerd-0.8",
     "containerd-0.12",
 )
-"""Every end on which every case runs."""
 
 
 class DoubleSide:

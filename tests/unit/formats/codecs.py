@@ -94,8 +94,12 @@ def _message(method: str, payload: bytes) -> bytes:
     return ttrpc.encode(Message(1, MessageType.REQUEST, 0, _envelope(method, payload)))
 
 
-def _muxed(method: str, payload: bytes) -> bytes:
-    return mux.encode_message(mux.PLUGIN_SERVICE, _message(method, payload))
+def sent(envelope: bytes) -> bytes:
+    return mux.encode_message(mux.PLUGIN_SERVICE, ttrpc.encode(Message(1, MessageType.REQUEST, 0, envelope)))
+
+
+def called(method: str, payload: bytes) -> bytes:
+    return sent(_envelope(method, payload))
 
 
 def _samples(frame: Callable[[str, bytes], bytes], padding: int = 0) -> list[Sample]:
@@ -392,7 +396,7 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
     }
     lines = [Sample(one.payload, b"\n%b\n".__mod__) for one in texts("watch", padding)]
     return {
-        "mux": Codec(_samples(_muxed, padding), _read_mux, ("nri.mux", "nri.ttrpc")),
+        "mux": Codec(_samples(called, padding), _read_mux, ("nri.mux", "nri.ttrpc")),
         "ttrpc": Codec(_samples(_message, padding), _read_messages, ("nri.ttrpc",)),
         "nri": Codec(_samples(_envelope, padding), _read_envelope, ("nri.ttrpc", "formats.cpu_record")),
         "watch": Codec(lines, _read_watch, ("formats.kube_objects",)),

@@ -132,17 +132,17 @@ def _read_messages_of_cri(data: bytes) -> None:
         (cri_mapping.sandboxes if kind == b"p" else cri_mapping.containers)((payload,))
 
 
-def _dumped(padding: int = 0) -> list[Sample]:
-    """Messages in the frames by which a relay tells its dump of them."""
+def dumped(payload: bytes) -> bytes:
+    """A message in the frames by which a relay tells its dump of it."""
+    path = "/runtime.v1.RuntimeService/CreateContainer"
+    return b"".join(frames.encode(frames.Frame(frames.FrameKind.REQUEST, 1, 1, 0, path, payload, len(payload))))
 
-    def framed(payload: bytes) -> bytes:
-        path = "/runtime.v1.RuntimeService/CreateContainer"
-        return b"".join(frames.encode(frames.Frame(frames.FrameKind.REQUEST, 1, 1, 0, path, payload, len(payload))))
 
+def _dumps(padding: int = 0) -> list[Sample]:
     create = cri.CreateContainerRequest(pod_sandbox_id="s" * (1 + padding))
     create.config.envs.add(key="TOKEN", value=b"hidden")
     create.config.mounts.add(container_path="/a", host_path="/b")
-    return [Sample(create.SerializeToString(), framed)]
+    return [Sample(create.SerializeToString(), dumped)]
 
 
 def _read_dumped(pieces: Sequence[bytes], reached: Reached) -> None:
@@ -217,7 +217,7 @@ def codecs(padding: int) -> dict[str, Codec]:
         "relay-answers-held": Codec(_answers_of_cri(padding), functools.partial(_read_answers_of_cri, True), relayed),
         "cri-messages": Codec(_messages_of_cri(padding), _read_messages_of_cri, ("formats.protobuf",)),
         "grpc": Codec(_compressed(padding), _read_grpc, ("formats.grpc_messages",)),
-        "dump": Codec(_dumped(padding), _read_dumped, ("dump.frames", "dump.text")),
+        "dump": Codec(_dumps(padding), _read_dumped, ("dump.frames", "dump.text")),
         "dump-lines": Codec(_dump_lines(padding), _read_dump_lines, ("dump.lines",)),
         "dump-tree": Codec(
             texts("dump-tree", padding), whole(lambda data: parse_tree(data.split(b"\n"))), ("dump.read",)

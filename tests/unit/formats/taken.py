@@ -32,10 +32,10 @@ from nodeward.neighbours.hook import line as hook_line
 from nodeward.neighbours.hook import oci
 from nodeward.neighbours.kubelet import checkpoint_file
 from nodeward.neighbours.nfd import objects
-from nodeward.neighbours.nri import mux, ttrpc
+from nodeward.neighbours.nri import ttrpc
 from nodeward.neighbours.sockets.grpc_unix import MAX_MESSAGE
-from nodeward.programs.dump import frames
-from tests.unit.formats.codecs import codecs
+from tests.unit.formats.codecs import called, codecs, sent
+from tests.unit.formats.codecs_of_relay import dumped
 
 if TYPE_CHECKING:
     from google._upb import _message
@@ -122,42 +122,21 @@ def _messages(kind: type[Message], most: int, frame: Callable[[bytes], bytes] = 
                 yield f"{field.full_name}, {size} bytes", frame(_within(path, _full(field, size - ROOM)))
 
 
-def _called(method: str, payload: bytes) -> bytes:
-    return _sent(ttrpc.encode_request(ttrpc.Request("nri.pkg.api.v1alpha1.Plugin", method, payload)))
-
-
-def _sent(envelope: bytes) -> bytes:
-    message = ttrpc.encode(ttrpc.Message(1, ttrpc.MessageType.REQUEST, 0, envelope))
-    return mux.encode_message(mux.PLUGIN_SERVICE, message)
-
-
 def _listed(pod: bytes) -> bytes:
     return podsapi_pb2.ListPodsResponse(pods=[pod]).SerializeToString()
 
 
-def _dumped(payload: bytes) -> bytes:
-    path = "/runtime.v1.RuntimeService/CreateContainer"
-    frame = frames.Frame(frames.FrameKind.REQUEST, 1, 1, 0, path, payload, len(payload))
-    return b"".join(frames.encode(frame))
-
-
 def _device_calls() -> Iterator[Hostile]:
-    for number, kind in enumerate(
-        (
-            deviceplugin_pb2.AllocateRequest,
-            deviceplugin_pb2.PreStartContainerRequest,
-            deviceplugin_pb2.PreferredAllocationRequest,
-        )
-    ):
-        yield from _messages(kind, MAX_MESSAGE, bytes((number,)).__add__)
+    for number, name in enumerate(("AllocateRequest", "PreStartContainerRequest", "PreferredAllocationRequest")):
+        yield from _messages(getattr(deviceplugin_pb2, name), MAX_MESSAGE, bytes((number,)).__add__)
 
 
 def _nri() -> Iterator[Hostile]:
     most = ttrpc.MAX_PAYLOAD_BYTES - ROOM
-    yield from _messages(Request, most, _sent)
+    yield from _messages(Request, most, sent)
     for kind in (nri_pb2.SynchronizeRequest, nri_pb2.UpdateContainerRequest):
         method = kind.DESCRIPTOR.name.removesuffix("Request")
-        yield from _messages(kind, most, functools.partial(_called, method))
+        yield from _messages(kind, most, functools.partial(called, method))
 
 
 def _cri() -> Iterator[Hostile]:
@@ -174,7 +153,7 @@ def _cri() -> Iterator[Hostile]:
 def _shown() -> Iterator[Hostile]:
     """Of those fields whose elements come to the most lines and the longest: to write them out takes seconds."""
     chosen = ("supplemental_groups", "mounts", "ContainerConfig.annotations", "ContainerConfig.args")
-    for name, data in _messages(cri.CreateContainerRequest, MESSAGE_BYTES, _dumped):
+    for name, data in _messages(cri.CreateContainerRequest, MESSAGE_BYTES, dumped):
         if name.partition(",")[0].endswith(chosen):
             yield name, data
 
@@ -315,9 +294,9 @@ def main(kinds: list[str]) -> None:
         codec = codecs()[name]
         for sample in codec.samples:  # whatever is made once is there before the first fork
             codec.read([sample.frame(sample.payload)], lambda: None)
-        for called, data in inputs():
+        for title, data in inputs():
             grown = taken(functools.partial(codec.read, [data], lambda: None))
-            print(json.dumps([kind, called, len(data), grown]), flush=True)
+            print(json.dumps([kind, title, len(data), grown]), flush=True)
 
 
 if __name__ == "__main__":

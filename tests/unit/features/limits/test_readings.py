@@ -133,7 +133,6 @@ def taken_back(mode: Mode = Mode.ENFORCE) -> Told:
 
 
 def updated(told: Told, recorded: dict[str, int] | None = None) -> str:
-    """The answer to an update of A's container, as it is to be written."""
     asked = ev.Updating(sandbox("A", OLD), replace(container("A", "app"), recorded=recorded or {}), ask_id=7)
     return adjusted(told(asked)).unified.get("misc.max", "")
 

@@ -282,7 +282,6 @@ def both(as_of: int) -> ev.Event:
 
 
 def nothing(as_of: int, complete: bool = True) -> ev.Event:
-    """A list without anything."""
     return ev.Listed((), (), as_of, complete=complete)
 
 

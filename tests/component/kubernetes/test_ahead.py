@@ -46,12 +46,14 @@ def creating(name: str, container: str = "c") -> Creating:
 
 
 class LateReader(PodReader):
-    def __init__(self) -> None:
+    def __init__(self, fault: Exception | None = None) -> None:
         self.asked: list[str] = []
-        self.go = asyncio.Event()
+        self.go, self._fault = asyncio.Event(), fault
 
     async def read_pod(self, namespace: str, name: str, uid: str) -> PodSeen | Missing:
         self.asked.append(name)
+        if self._fault is not None:
+            raise self._fault
         await self.go.wait()
         return PodSeen(spec(name, 1))
 
@@ -175,14 +177,7 @@ async def test_what_is_under_way_ends_with_the_watch_and_fails_no_create() -> No
 
 
 async def test_a_reader_that_fails_is_an_answer_too() -> None:
-    class Broken(PodReader):
-        def __init__(self) -> None:
-            pass
-
-        async def read_pod(self, namespace: str, name: str, uid: str) -> PodSeen | Missing:
-            raise ZeroDivisionError
-
-    core, facts, heard = wired(Broken())
+    core, facts, heard = wired(LateReader(ZeroDivisionError()))
     heard(SandboxStarted(sandbox("web")))
     assert (await answer(core, creating("web"))).value == Adjustment()
     assert "ZeroDivisionError" in await facts.fetch("pod", "default/web/u-web")

@@ -34,8 +34,7 @@ def b64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def written(folder: Path, cluster: Json, user: Json, **top: object) -> Path:
-    path = folder / "kubeconfig"
+def kubeconfig(cluster: Json, user: Json, **top: object) -> str:
     config: Json = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -45,21 +44,24 @@ def written(folder: Path, cluster: Json, user: Json, **top: object) -> Path:
         "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
         **top,
     }
-    path.write_text(json.dumps(config))
+    return json.dumps(config)
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "kubeconfig"
+    path.write_text(text)
     return path
 
 
 def test_a_token_and_a_ca_given_as_data(tmp_path: Path) -> None:
-    path = written(tmp_path, {"certificate-authority-data": b64("PEM")}, {"token": "t"})
+    path = written(tmp_path, kubeconfig({"certificate-authority-data": b64("PEM")}, {"token": "t"}))
     assert from_kubeconfig(path) == Endpoint("https://10.0.0.1:6443", ca_pem="PEM", token="t")
 
 
 def test_files_are_relative_to_the_kubeconfig_and_stay_files_so_that_they_may_rotate(tmp_path: Path) -> None:
-    path = written(
-        tmp_path,
-        {"certificate-authority": "ca.crt", "tls-server-name": "api"},
-        {"client-certificate": "/abs/client.crt", "client-key": "client.key", "tokenFile": "token", "token": "old"},
-    )
+    user: Json = {"client-certificate": "/abs/client.crt", "client-key": "client.key", "tokenFile": "token"}
+    cluster: Json = {"certificate-authority": "ca.crt", "tls-server-name": "api"}
+    path = written(tmp_path, kubeconfig(cluster, user | {"token": "old"}))
     assert from_kubeconfig(path) == Endpoint(
         "https://10.0.0.1:6443",
         ca_file=str(tmp_path / "ca.crt"),
@@ -71,51 +73,35 @@ def test_files_are_relative_to_the_kubeconfig_and_stay_files_so_that_they_may_ro
 
 
 def test_verification_ends_only_where_the_file_says_so(tmp_path: Path) -> None:
-    assert from_kubeconfig(written(tmp_path, {}, {})).verify
-    assert not from_kubeconfig(written(tmp_path, {"insecure-skip-tls-verify": True}, {})).verify
-
-
-@pytest.mark.parametrize(
-    ("cluster", "user", "top", "says"),
-    [
-        pytest.param({}, {"exec": {"command": "x"}}, {}, "users[u].exec", id="exec plugin"),
-        pytest.param({}, {"username": "a", "password": "s3cret"}, {}, "users[u].username", id="password"),
-        pytest.param({}, {"token": 5}, {}, "users[u].token", id="token is a number"),
-        pytest.param({}, {"client-key-data": "s3cret!"}, {}, "users[u].client-key-data", id="not base64"),
-        pytest.param({"server": "10.0.0.1"}, {}, {}, "clusters[c].server", id="no scheme"),
-        pytest.param({"server": None}, {}, {}, "clusters[c].server", id="no server"),
-        pytest.param({}, {}, {"current-context": "gone"}, "there is: here", id="unknown context"),
-        pytest.param({}, {}, {"current-context": ""}, "use-context", id="no context"),
-        pytest.param({}, {}, {"users": []}, "users[u]", id="no user"),
-        pytest.param({}, {}, {"clusters": "text"}, "clusters[c]", id="clusters is text"),
-    ],
-)
-def test_a_wrong_kubeconfig_says_what_where_and_no_secret(
-    tmp_path: Path, cluster: Json, user: Json, top: Json, says: str
-) -> None:
-    path = written(tmp_path, cluster, user, **top)
-    with pytest.raises(KubeConfigError) as caught:
-        from_kubeconfig(path)
-    assert says in str(caught.value)
-    assert str(path) in str(caught.value)
-    assert "s3cret" not in str(caught.value)
+    assert from_kubeconfig(written(tmp_path, kubeconfig({}, {}))).verify
+    assert not from_kubeconfig(written(tmp_path, kubeconfig({"insecure-skip-tls-verify": True}, {}))).verify
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
+        pytest.param(kubeconfig({}, {"exec": {"command": "x"}}), "users[u].exec", id="exec plugin"),
+        pytest.param(kubeconfig({}, {"username": "a", "password": "s3cret"}), "users[u].username", id="password"),
+        pytest.param(kubeconfig({}, {"token": 5}), "users[u].token", id="token is a number"),
+        pytest.param(kubeconfig({}, {"client-key-data": "s3cret!"}), "users[u].client-key-data", id="not base64"),
+        pytest.param(kubeconfig({"server": "10.0.0.1"}, {}), "clusters[c].server", id="no scheme"),
+        pytest.param(kubeconfig({"server": None}, {}), "clusters[c].server", id="no server"),
+        pytest.param(kubeconfig({}, {}, **{"current-context": "gone"}), "there is: here", id="unknown context"),
+        pytest.param(kubeconfig({}, {}, **{"current-context": ""}), "use-context", id="no context"),
+        pytest.param(kubeconfig({}, {}, users=[]), "users[u]", id="no user"),
+        pytest.param(kubeconfig({}, {}, clusters="text"), "clusters[c]", id="clusters is text"),
         pytest.param("a: [", "line 1", id="not YAML"),
         pytest.param("- a", "no mapping", id="a list"),
         pytest.param("a: &x 1\nb: *x", "aliases", id="aliases"),
         pytest.param("token: s3cret\x00", "not YAML", id="binary"),
     ],
 )
-def test_a_file_that_is_no_kubeconfig(tmp_path: Path, text: str, says: str) -> None:
-    path = tmp_path / "k"
-    path.write_text(text)
+def test_a_wrong_kubeconfig_says_what_where_and_no_secret(tmp_path: Path, text: str, says: str) -> None:
+    path = written(tmp_path, text)
     with pytest.raises(KubeConfigError) as caught:
         from_kubeconfig(path)
     assert says in str(caught.value)
+    assert str(path) in str(caught.value)
     assert "s3cret" not in str(caught.value)
 
 
@@ -149,7 +135,7 @@ def test_not_in_a_cluster_says_how_to_mend(tmp_path: Path, environ: dict[str, st
 
 
 def test_the_settings_choose_url_then_kubeconfig_then_cluster(tmp_path: Path) -> None:
-    path = str(written(tmp_path, {}, {}))
+    path = str(written(tmp_path, kubeconfig({}, {})))
     plain = KubeSection(url="http://127.0.0.1:8001/", token_file="/t", kubeconfig=path)
     assert endpoint_of(plain, {}) == Endpoint("http://127.0.0.1:8001", token_file="/t")
     assert endpoint_of(KubeSection(kubeconfig=path), {}).base_url == "https://10.0.0.1:6443"

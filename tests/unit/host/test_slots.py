@@ -159,17 +159,21 @@ def test_the_newest_value_is_there_until_it_is_absent_forgotten_or_only_observed
     assert newest.targets() == ("b",)
 
 
-def test_each_kind_goes_to_who_performs_it_and_outcomes_come_back() -> None:
-    kernel, told = SimKernel({"sgx_epc": 1 << 20}), list[Event]()
+def told_by(slots: Slots) -> list[Event]:
+    told = list[Event]()
 
     def tell(event: Event) -> int:
         told.append(event)
         return len(told)
 
-    lane = InlineLane()
-    slots = slots_of(lane, kernel, SystemClock())
-    offers = slots.by_edge["offer"]
     slots.connect(tell, lambda: None)
+    return told
+
+
+def test_each_kind_goes_to_who_performs_it_and_outcomes_come_back() -> None:
+    kernel, lane = SimKernel({"sgx_epc": 1 << 20}), InlineLane()
+    slots = slots_of(lane, kernel, SystemClock())
+    offers, told = slots.by_edge["offer"], told_by(slots)
     offered, limit = target("offer:a"), target("misc.max:sgx_epc:/none")
     slots.set([Goal(offered, "1", WHY), Goal(limit, "4096", WHY)], [target("offer:b")])
     assert (offers.targets(), slots.targets) == (("a",), (limit,))
@@ -188,15 +192,10 @@ def test_a_program_whose_feature_gives_goals_that_nobody_performs_does_not_start
 
 
 def test_a_goal_for_many_places_is_reached_in_each_by_itself() -> None:
-    kernel, told, lane, clock = SimKernel({"sgx_epc": 1 << 20}), list[Event](), InlineLane(), SystemClock()
+    kernel, lane = SimKernel({"sgx_epc": 1 << 20}), InlineLane()
     kernel.make_cgroup("/sys/fs/cgroup/a")
-    slots = slots_of(lane, kernel, clock)
-
-    def tell(event: Event) -> int:
-        told.append(event)
-        return len(told)
-
-    slots.connect(tell, lambda: None)
+    slots = slots_of(lane, kernel, SystemClock())
+    told = told_by(slots)
     slots.set([Goal(target("subtree:/"), "+misc", WHY), Goal(target("misc.max:sgx_epc:/a"), "4096", WHY, also=("/b",))])
     lane.drain()
     assert kernel.read("/sys/fs/cgroup/a/misc.max", 99) == b"sgx_epc 4096\n"

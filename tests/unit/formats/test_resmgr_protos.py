@@ -59,11 +59,8 @@ def _field(one: FieldDescriptor) -> str:
     return f"{kind} {one.name} = {one.number}"
 
 
-def test_the_agents_service_is_cri_resource_managers() -> None:
+def test_both_services_are_cri_resource_managers() -> None:
     assert declared(resmgr_agent_pb2.DESCRIPTOR) == AGENT
-
-
-def test_the_configuration_service_is_cri_resource_managers() -> None:
     assert declared(resmgr_config_pb2.DESCRIPTOR) == CONFIG
 
 

@@ -194,13 +194,10 @@ def test_an_idle_node_of_500_pods_costs_so_many_system_calls_a_second() -> None:
     assert 2 * PODS / (SWEEP_S + LOOK_S) <= a_second <= 1 / LOOK_S + (2 * PODS + 1 + OF_A_READ) / SWEEP_S
 
 
-@pytest.fixture(name="soon")
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cgroup_that_hangs_is_named_and_the_next_sample_goes_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(keys, "FRESH_S", 0.02)
-
-
-@pytest.mark.usefixtures("soon")
-async def test_a_cgroup_that_hangs_is_named_and_the_next_sample_goes_without_it() -> None:
     bench = Bench()
     asked = bench.ask()
     await turns()
@@ -214,8 +211,8 @@ async def test_a_cgroup_that_hangs_is_named_and_the_next_sample_goes_without_it(
     assert [event.unread for event in bench.told if isinstance(event, KeysRead)][-1] == (POD,)
 
 
-@pytest.mark.usefixtures("soon")
-async def test_a_full_lane_is_said_and_who_gives_up_is_forgotten() -> None:
+async def test_a_full_lane_is_said_and_who_gives_up_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "FRESH_S", 0.02)
     bench = Bench()
     bench.lane._depth = 0
     assert await bench.ask() == "the counters of keys are not read in time: other calls on cgroups take long"

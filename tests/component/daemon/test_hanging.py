@@ -7,7 +7,6 @@ import errno
 import json
 import logging
 import os
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,13 +22,14 @@ from nodeward.host.state_file import OneWriter
 from nodeward.programs.node import assemble
 from nodeward.settings import last_good, reload
 from nodeward_sim.doubles.runtime import SimPod, SimRuntime
-from tests.component.daemon.rig import EPC, LOST, ROOT, STATE, WITHIN_S, Trouble, TroubledFiles, changed, rig, until
+from tests.component.daemon.rig import EPC, ROOT, STATE, WITHIN_S, Trouble, TroubledFiles, changed, rig, until
 from tests.component.daemon.test_keys import VM, counting, until_keys
 from tests.component.daemon.test_service import service
 
 
 @pytest.fixture(autouse=True)
-def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+def brisk(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
     monkeypatch.setattr(assemble, "CGROUP_DEADLINE_S", 0.3)
 
 
@@ -40,8 +40,6 @@ def lane_threads() -> int:
 async def test_a_write_that_hangs_sets_one_cgroup_apart_until_it_comes_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING)
-
     async with rig(tmp_path) as node:
         hang = node.files.trouble(Trouble(("write",), "/podbad/misc.max"))
         bad = await node.pod("bad")
@@ -65,8 +63,6 @@ async def test_a_write_that_hangs_sets_one_cgroup_apart_until_it_comes_back(
 async def test_a_sample_that_hangs_makes_one_cgroup_stale_and_the_others_stay_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING)
-
     async with rig(tmp_path) as node:
         good, bad = await node.pod("good"), await node.pod("bad")
         await node.until_state(bad, "enforced")
@@ -146,7 +142,6 @@ async def test_a_disk_that_hangs_at_the_undo_list_holds_up_no_limit(
 async def test_a_write_that_comes_back_late_replaces_no_newer_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
-    """Neither the last good ones, nor those that the OCI hook goes by."""
     monkeypatch.setattr(assemble, "DISK_DEADLINE_S", 0.3)
     monkeypatch.setattr(reload, "EVERY_S", 0.1)
     go, refused, writes = threading.Event(), list[str](), OneWriter.writes
@@ -196,7 +191,6 @@ recorded = changed(record=RecordSection(path=f"{STATE}/node.record"))
 async def test_a_disk_that_hangs_at_the_start_holds_up_neither_start_nor_end(
     hanging: Trouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING)
     monkeypatch.setattr(assemble, "START_S", 0.2)
     monkeypatch.setattr(assemble, "UNDO_S", 0.1)
     hang = Trouble(hanging.calls, hanging.path)
@@ -223,9 +217,7 @@ async def test_a_disk_that_hangs_at_the_start_holds_up_neither_start_nor_end(
 async def test_a_cgroup_tree_that_hangs_at_the_start_is_said_and_is_used_once_it_answers(
     hanging: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING)
     monkeypatch.setattr(assemble, "START_S", 0.2)
-    monkeypatch.setattr(assemble, "CGROUP_DEADLINE_S", 0.3)
     hang = Trouble(hanging, "/sys/fs/cgroup")
 
     async with rig(tmp_path, runtime_hands_down=False, troubles=(hang,)) as node:
@@ -278,8 +270,7 @@ async def test_a_fifo_in_the_state_folder_blocks_nothing(tmp_path: Path) -> None
         said = (tmp_path / "log").read_text()
         assert "undo=unreadable" in said
         assert "last-known=ignored" in said
-        daemon.process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(daemon.process.wait, WITHIN_S) == 0
+        await daemon.end()
         asked = await daemon.nodeward("uninstall", "--config", str(daemon.config))
         assert (asked.returncode, "cannot be read" in asked.stderr) == (1, True)
     await runtime.close()
@@ -306,9 +297,8 @@ async def test_a_resolver_that_hangs_does_not_hold_up_the_end(
 
     async with service(tmp_path) as daemon:
         held = await asyncio.to_thread(os.open, aliases, os.O_WRONLY)  # waits until the resolver is there
-        daemon.process.send_signal(signal.SIGTERM)
         try:
-            assert await asyncio.to_thread(daemon.process.wait, WITHIN_S) == 0
+            await daemon.end()
         finally:
             os.close(held)
 
@@ -316,7 +306,6 @@ async def test_a_resolver_that_hangs_does_not_hold_up_the_end(
 async def test_a_cgroup_tree_that_cannot_be_written_is_said_and_pods_start_all_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING)
     sealed, number = Trouble(("write",), ROOT, errno.EROFS), errno.EROFS
     async with rig(tmp_path, runtime_hands_down=False, troubles=(sealed,)) as node:
         path = await node.pod("a")
@@ -335,7 +324,6 @@ async def test_a_cgroup_tree_that_cannot_be_written_is_said_and_pods_start_all_t
 async def test_a_state_folder_that_cannot_be_written_stops_no_limit_and_is_made_up_for_though_nothing_happens(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caplog.set_level(logging.WARNING)
     for module in (undo, reload):
         monkeypatch.setattr(module, "EVERY_S", 0.1)
     full = Trouble(("append", "replace"), STATE, errno.ENOSPC)
@@ -357,7 +345,6 @@ async def test_a_state_folder_that_cannot_be_written_stops_no_limit_and_is_made_
 async def test_a_cgroup_that_vanishes_between_read_and_write_is_no_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING)
     path = "/kubepods/podbad"
 
     async with rig(tmp_path) as node:
@@ -378,27 +365,6 @@ async def test_a_cgroup_that_vanishes_between_read_and_write_is_no_error(
         while await node.row(path):
             await asyncio.sleep(0.02)
         await node.until_health("goals_unreached", 0)
-
-
-async def test_a_container_that_the_runtime_has_lost_gets_its_limit(tmp_path: Path) -> None:
-    pod, lost, pause = "/kubepods/podc", f"/kubepods/podc/{LOST}", f"/kubepods/podc/{'e' * 64}"
-
-    async with rig(tmp_path) as node:
-        for path in (lost, pause):
-            node.kernel.make_cgroup(ROOT + path)
-
-        await node.until_state(lost, "enforced")
-        assert (node.limit(lost), node.limit(pod)) == (f"{EPC} 4096", f"{EPC} 4096")
-        row = await node.row(lost)
-        assert row["stale_since"] == "2023-11-14T22:13:20Z", "known from the disk"
-        assert (row["namespace"], row["pod"], row["container"], row["id"]) == ("default", "pod-c", "app", LOST)
-        await node.until_state(pause, "unmanaged")
-        assert node.limit(pause) == f"{EPC} max"
-
-        for path in (lost, pause, pod):
-            node.kernel.remove_cgroup(ROOT + path)
-
-        await node.until(lambda view: view.get("rows") == [])
 
 
 async def test_a_refusal_is_shown_before_the_next_pass(tmp_path: Path) -> None:

@@ -75,6 +75,16 @@ class Service:
             subprocess.run, command, capture_output=True, text=True, timeout=WITHIN_S, env=environ, check=False
         )
 
+    async def reload(self, text: str) -> None:
+        self.config.write_text(text)
+        self.process.send_signal(signal.SIGHUP)
+        await self.manager.until("RELOADING=1\nMONOTONIC_USEC=")
+        await self.manager.until("READY=1")
+
+    async def end(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(self.process.wait, WITHIN_S) == 0
+
     async def status(self) -> dict[str, Any]:
         done = await self.nodeward("status", "-o", "json")
         found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
@@ -175,10 +185,7 @@ async def test_sighup_reads_the_settings_again_whole_or_not_at_all(tmp_path: Pat
     (tmp_path / "nodeward.yaml").write_text(text)
     async with service(tmp_path) as daemon:
         await daemon.manager.until("READY=1")
-        daemon.config.write_text(text + "limits: {mode: observe, stritc: true}\npods: {wait_ms: 9999}\n")
-        daemon.process.send_signal(signal.SIGHUP)
-        await daemon.manager.until("RELOADING=1\nMONOTONIC_USEC=")
-        await daemon.manager.until("READY=1")
+        await daemon.reload(text + "limits: {mode: observe, stritc: true}\npods: {wait_ms: 9999}\n")
         shown = await daemon.status()
         assert shown["mode"] == "enforce"
         found = shown["settings"]
@@ -186,10 +193,7 @@ async def test_sighup_reads_the_settings_again_whole_or_not_at_all(tmp_path: Pat
         assert "did you mean strict?" in (await daemon.nodeward("status")).stdout.replace("\n", "")
 
         good = text + "limits: {mode: observe}\nnode_name: other\n"
-        daemon.config.write_text(good)
-        daemon.process.send_signal(signal.SIGHUP)
-        await daemon.manager.until("RELOADING=1\nMONOTONIC_USEC=")
-        await daemon.manager.until("READY=1")
+        await daemon.reload(good)
         shown = await daemon.status()
         assert shown["mode"] == "observe"
         top = await daemon.nodeward("status", "--watch", "-o", "json", "--every", "0.1", "--times", "3")
@@ -199,8 +203,7 @@ async def test_sighup_reads_the_settings_again_whole_or_not_at_all(tmp_path: Pat
         assert piped.endswith("\n")
         found = shown["settings"]
         assert (found["faults"], found["need_restart"]) == ([], ["node_name"])
-        daemon.process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(daemon.process.wait, WITHIN_S) == 0
+        await daemon.end()
         log = (tmp_path / "log").read_text()
         assert "settings=refused fault='limits.stritc: unknown key; did you mean strict? (" in log
         assert "settings=need-restart keys=node_name" in log

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.core.annotations import CRI_SIZES, KATA_QUEUES, KATA_SIZES
-from nodeward.core.vms import Allocatable, Handler, Profile, Room, Sized, Way
+from nodeward.core.vms import NOT_TOLD, Allocatable, Handler, Profile, Room, Sized, Way
 from nodeward.core.workload import (
     NO_SHARE,
     Container,
@@ -38,67 +38,44 @@ def asked(cpu_m: int = 0, memory: int = 0, shares: int = 0, quota: int | None = 
     return HostShare(CpuRecord(shares, cpu_m * 100 if quota is None else quota, 100_000), memory)
 
 
-def planned(handler: Handler, share: HostShare = NO_SHARE, notes: dict[str, str] | None = None) -> VmSize:
-    return size(reading(), handler, handler.profile, notes, share)
+UNREAD = Handler("kata", profile=Profile.KATA_GO, fault="no such file")
+SIZES = {
+    "Go, nothing is limited": (build.GO, NO_SHARE, {}, VmSize(2 * GIB, 1, "config")),
+    "Go adds the defaults": (build.GO, asked(2000, GIB), {}, VmSize(3 * GIB, 3, "config+limits")),
+    "Go, whole MiB and whole CPUs": (build.GO, asked(1500, GIB + 7), {}, VmSize(3 * GIB, 3, "config+limits")),
+    "Go, static CPU manager": (build.GO, asked(quota=-1, shares=2500), {}, VmSize(2 * GIB, 4, "config+limits")),
+    "Go, shares of no request": (build.GO, asked(quota=-1, shares=2), {}, VmSize(2 * GIB, 1, "config")),
+    "rs, nothing is limited": (build.RS, NO_SHARE, {}, VmSize(2 * GIB, 1, "config")),
+    "rs, instead of the defaults": (build.RS, asked(2000, GIB), {}, VmSize(GIB + 32 * MIB, 3, "config+limits")),
+    "rs, an even number of MiB": (build.RS, asked(500, 5 * MIB), {}, VmSize(38 * MIB, 1, "config+limits")),
+    "rs, CPUs alone are limited": (build.RS, asked(2000), {}, VmSize(32 * MIB, 3, "config+limits")),
+    "rs does not read shares": (build.RS, asked(quota=-1, shares=2500), {}, VmSize(2 * GIB, 1, "config")),
+    "memory by annotation": (OPEN, NO_SHARE, {MEMORY: "4096"}, VmSize(4 * GIB, 1, "annotation")),
+    "CPUs by annotation": (OPEN, NO_SHARE, {VCPUS: "2.5"}, VmSize(2 * GIB, 3, "annotation")),
+    "annotations that are no amounts": (OPEN, NO_SHARE, {VCPUS: "-1", MEMORY: "much"}, VmSize(None, None, "")),
+    **{
+        f"an annotation: {why}": (handler, NO_SHARE, {MEMORY: "4096"}, VmSize(2 * GIB, 1, "config"))
+        for why, handler in {
+            "the runtime does not hand it on": replace(OPEN, passes=()),
+            "Kata does not obey it": replace(OPEN, enable_annotations=("kernel_params",)),
+            "the list is broken": replace(OPEN, enable_annotations=("(",)),
+        }.items()
+    },
+    "a configuration that was not read": (UNREAD, asked(2000, GIB), {}, VmSize(None, None, "")),
+}
 
 
-@pytest.mark.parametrize(
-    ("handler", "share", "expected"),
-    [
-        pytest.param(build.GO, NO_SHARE, VmSize(2 * GIB, 1, "config"), id="Go, nothing is limited"),
-        pytest.param(build.GO, asked(2000, GIB), VmSize(3 * GIB, 3, "config+limits"), id="Go adds the defaults"),
-        pytest.param(
-            build.GO, asked(1500, GIB + 7), VmSize(3 * GIB, 3, "config+limits"), id="Go, whole MiB and whole CPUs"
-        ),
-        pytest.param(
-            build.GO, asked(quota=-1, shares=2500), VmSize(2 * GIB, 4, "config+limits"), id="Go, static CPU manager"
-        ),
-        pytest.param(build.GO, asked(quota=-1, shares=2), VmSize(2 * GIB, 1, "config"), id="Go, shares of no request"),
-        pytest.param(build.RS, NO_SHARE, VmSize(2 * GIB, 1, "config"), id="rs, nothing is limited"),
-        pytest.param(
-            build.RS, asked(2000, GIB), VmSize(GIB + 32 * MIB, 3, "config+limits"), id="rs, instead of the defaults"
-        ),
-        pytest.param(
-            build.RS, asked(500, 5 * MIB), VmSize(38 * MIB, 1, "config+limits"), id="rs, an even number of MiB"
-        ),
-        pytest.param(build.RS, asked(2000), VmSize(32 * MIB, 3, "config+limits"), id="rs, CPUs alone are limited"),
-        pytest.param(
-            build.RS, asked(quota=-1, shares=2500), VmSize(2 * GIB, 1, "config"), id="rs does not read shares"
-        ),
-    ],
-)
-def test_a_static_vm_is_as_large_as_its_runtime_makes_it(handler: Handler, share: HostShare, expected: VmSize) -> None:
-    assert planned(handler, share) == expected
-
-
-@pytest.mark.parametrize(
-    ("notes", "expected"),
-    [
-        ({MEMORY: "4096"}, VmSize(4 * GIB, 1, "annotation")),
-        ({VCPUS: "2.5"}, VmSize(2 * GIB, 3, "annotation")),
-        ({VCPUS: "-1", MEMORY: "much"}, VmSize(None, None, "")),
-    ],
-)
-def test_annotations_take_the_place_of_defaults(notes: dict[str, str], expected: VmSize) -> None:
-    assert planned(OPEN, notes=notes) == expected
-
-
-@pytest.mark.parametrize(
-    "handler",
-    [
-        pytest.param(replace(OPEN, passes=()), id="the runtime does not hand it on"),
-        pytest.param(replace(OPEN, enable_annotations=("kernel_params",)), id="Kata does not obey it"),
-        pytest.param(replace(OPEN, enable_annotations=("(",)), id="the list is broken"),
-    ],
-)
-def test_an_annotation_that_is_not_obeyed_changes_nothing(handler: Handler) -> None:
-    assert planned(handler, notes={MEMORY: "4096"}) == VmSize(2 * GIB, 1, "config")
+@pytest.mark.parametrize("row", SIZES)
+def test_a_static_vm_is_as_large_as_its_runtime_makes_it(row: str) -> None:
+    handler, share, notes, expected = SIZES[row]
+    assert size(reading(), handler, handler.profile, notes, share) == expected
 
 
 @pytest.mark.parametrize("handler", [build.GO, build.RS, replace(build.GO, profile=Profile.DOCUMENT)])
 def test_the_vmms_own_command_line_wins(handler: Handler) -> None:
     seen = reading(vm_memory=700 * MIB, vm_vcpus=5)
     assert size(seen, handler, handler.profile, {}, asked(2000, GIB)) == VmSize(700 * MIB, 5, "vmm")
+    assert size(reading(), None, None) == VmSize(None, None, ""), "of which nothing is known"
 
 
 def test_a_vm_that_grows_has_what_it_started_with_and_the_limits_of_its_containers() -> None:
@@ -112,37 +89,28 @@ def test_a_vm_that_grows_has_what_it_started_with_and_the_limits_of_its_containe
     assert size(seen, handler, Profile.KATA_GO) == VmSize(2 * GIB, 1, "vmm")
 
 
-def test_nothing_is_said_of_a_vm_of_which_nothing_is_known() -> None:
-    unread = Handler("kata", profile=Profile.KATA_GO, fault="no such file")
-    assert planned(unread, asked(2000, GIB)) == VmSize(None, None, "")
-    assert size(reading(), None, None) == VmSize(None, None, "")
-
-
 FIXED = Handler("kata", config="/etc/kata.toml", static=True)
 HAS = HostShare(CpuRecord(512, 50_000, 100_000), 1 << 20)
 FREE = HostShare(CpuRecord(2, 0, 0))
 
 
-@pytest.mark.parametrize(
-    ("before", "asked", "says"),
-    [
-        pytest.param(HAS, HAS, [], id="the same again"),
-        pytest.param(HAS, HostShare(), [], id="nothing said"),
-        pytest.param(HAS, HostShare(CpuRecord(1024)), ["CPU shares (512 to 1024)"], id="shares alone"),
-        pytest.param(HAS, HostShare(CpuRecord(512, 60_000, 100_000)), ["the CPU quota (50000 to 60000)"], id="quota"),
-        pytest.param(HAS, HostShare(CpuRecord(512, 50_000, 50_000)), ["the CPU period (100000 to 50000)"], id="period"),
-        pytest.param(HAS, HostShare(memory=2 << 20), ["the memory limit (1048576 to 2097152)"], id="memory"),
-        pytest.param(
-            HAS,
-            HostShare(CpuRecord(quota=-1), -1),
-            ["the CPU quota (50000 to none)", "the memory limit (1048576 to none)"],
-            id="no limit any more",
-        ),
-        pytest.param(FREE, HostShare(CpuRecord(2, -1, 100_000), -1), [], id="no limit as before"),
-        pytest.param(FREE, HostShare(memory=1), ["the memory limit (none to 1)"], id="a first limit"),
-    ],
-)
-def test_what_changes(before: HostShare, asked: HostShare, says: list[str]) -> None:
+CHANGES: dict[str, tuple[HostShare, HostShare, list[str]]] = {
+    "the same again": (HAS, HAS, []),
+    "nothing said": (HAS, HostShare(), []),
+    "shares alone": (HAS, HostShare(CpuRecord(1024)), ["CPU shares (512 to 1024)"]),
+    "quota": (HAS, HostShare(CpuRecord(512, 60_000, 100_000)), ["the CPU quota (50000 to 60000)"]),
+    "period": (HAS, HostShare(CpuRecord(512, 50_000, 50_000)), ["the CPU period (100000 to 50000)"]),
+    "memory": (HAS, HostShare(memory=2 << 20), ["the memory limit (1048576 to 2097152)"]),
+    "no CPU limit any more": (HAS, HostShare(CpuRecord(quota=-1)), ["the CPU quota (50000 to none)"]),
+    "no memory limit any more": (HAS, HostShare(memory=-1), ["the memory limit (1048576 to none)"]),
+    "no limit as before": (FREE, HostShare(CpuRecord(2, -1, 100_000), -1), []),
+    "a first limit": (FREE, HostShare(memory=1), ["the memory limit (none to 1)"]),
+}
+
+
+@pytest.mark.parametrize("row", CHANGES)
+def test_what_changes(row: str) -> None:
+    before, asked, says = CHANGES[row]
     assert [*changes(before, asked)] == says
     assert why_no_resize(FIXED, before, asked).startswith("infeasible: ") == bool(says)
 
@@ -181,25 +149,21 @@ def got(found: Sized) -> tuple[int, int]:
     return cpu_limit_m(CpuRecord(quota=found.cpu_quota, period=found.cpu_period)) or 0, found.memory_limit
 
 
+BOUND = SizingSettings(unlimited="2")
+HALF_LIMITED = pod(one(1000, 1000, MIB, MIB), one(3000, request=2 * MIB))
+SIDECAR = pod(one(1000, role=Role.SIDECAR), one(2000, role=Role.INIT), one(500))
+BELOW = whole(WholePod(500, 1000, MIB, 2 * MIB), one(0, 4000, 0, 8 * MIB))
+ABOVE = whole(WholePod(3000, 0, 3 * MIB), one(1000, request=MIB), one())
+UNREADABLE = whole(WholePod(memory_request=MIB, faults=("spec.resources.requests[cpu]: 1x",)), one(1))
 ROWS = {
     "by request": (kubelet(3000), pod(one(3000, request=MIB)), RULE, (3000, MIB)),
     "a part of a MiB counts as one": (kubelet(), pod(one(request=MIB + 1)), RULE, (0, 2 * MIB)),
     "a limit far above the request stays": (kubelet(3000, 64_000), pod(one(3000, 64_000)), RULE, (64_000, 0)),
-    "one container of two has limits": (
-        kubelet(4000, 1000, MIB),
-        pod(one(1000, 1000, MIB, MIB), one(3000, request=2 * MIB)),
-        RULE,
-        (4000, 3 * MIB),
-    ),
-    "a sidecar runs beside an init container": (
-        kubelet(3000),
-        pod(one(1000, role=Role.SIDECAR), one(2000, role=Role.INIT), one(500)),
-        RULE,
-        (3000, 0),
-    ),
+    "one container of two has limits": (kubelet(4000, 1000, MIB), HALF_LIMITED, RULE, (4000, 3 * MIB)),
+    "a sidecar runs beside an init container": (kubelet(3000), SIDECAR, RULE, (3000, 0)),
     "nothing requested": (kubelet(), pod(one()), RULE, (0, 0)),
-    "a number of CPUs": (kubelet(500), pod(one(500)), SizingSettings(unlimited="2"), (2000, 0)),
-    "no fewer than requested": (kubelet(3000), pod(one(3000)), SizingSettings(unlimited="2"), (3000, 0)),
+    "a number of CPUs": (kubelet(500), pod(one(500)), BOUND, (2000, 0)),
+    "no fewer than requested": (kubelet(3000), pod(one(3000)), BOUND, (3000, 0)),
     "a part of the machine": (kubelet(500), pod(one(500)), QUARTER, (2000, 0)),
     "all of it": (kubelet(500), pod(one(500)), SizingSettings(unlimited="all"), (8000, 0)),
     "limits alone are no case for the rule": (kubelet(500, 500), pod(one(500, 500)), QUARTER, (500, 0)),
@@ -209,25 +173,10 @@ ROWS = {
     "no spec: shares above the limit": (kubelet(4000, 1000), None, QUARTER, (4000, 0)),
     "no spec and no shares": (HostShare(), None, QUARTER, (0, 0)),
     "the pod as a whole, by an old source": (kubelet(3000), replace(pod(one(1)), pod_level=True), RULE, (3000, 0)),
-    "the pod's limits are below its containers'": (
-        kubelet(),
-        whole(WholePod(500, 1000, MIB, 2 * MIB), one(0, 4000, 0, 8 * MIB)),
-        QUARTER,
-        (1000, 2 * MIB),
-    ),
-    "the pod's request is more than its containers'": (
-        kubelet(3000),
-        whole(WholePod(3000, 0, 3 * MIB), one(1000, request=MIB), one()),
-        RULE,
-        (3000, 3 * MIB),
-    ),
+    "the pod's limits are below its containers'": (kubelet(), BELOW, QUARTER, (1000, 2 * MIB)),
+    "the pod's request is more than its containers'": (kubelet(3000), ABOVE, RULE, (3000, 3 * MIB)),
     "the pod says nothing of memory": (kubelet(3000), whole(WholePod(3000), one(1, request=MIB)), RULE, (3000, MIB)),
-    "an amount of the pod's that could not be read": (
-        kubelet(3000),
-        whole(WholePod(memory_request=MIB, faults=("spec.resources.requests[cpu]: 1x",)), one(1)),
-        RULE,
-        (3000, 0),
-    ),
+    "an amount of the pod's that could not be read": (kubelet(3000), UNREADABLE, RULE, (3000, 0)),
     "a request that could not be read": (kubelet(), pod(replace(one(request=MIB), faults=("cpu: 1x",))), RULE, (0, 0)),
 }
 
@@ -251,31 +200,22 @@ def test_runtime_rs_gets_its_default_of_what_has_no_limit_where_another_has_one(
 
 
 NAMED = SizingSettings(handlers=("kata",))
+WHY_NOT = {
+    "a VM": ("kata", KATA, RULE, ""),
+    "no VM": ("runc", None, RULE, "starts no VMs"),
+    "not named": ("other", KATA, NAMED, "not in sizing.handlers"),
+    "named, and the configuration is elsewhere": ("kata", None, NAMED, ""),
+    "it grows": ("kata", replace(KATA, static=False), NAMED, "static_sandbox_resource_mgmt = true"),
+    "CRI-O": ("kata", replace(KATA, static=False, runtime_type="vm"), RULE, "enable_annotations"),
+    "unreadable": ("kata", replace(KATA, fault="line 3"), RULE, "line 3"),
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "handler", "rule", "says"),
-    [
-        pytest.param("kata", KATA, RULE, "", id="a VM"),
-        pytest.param("runc", None, RULE, "starts no VMs", id="no VM"),
-        pytest.param("other", KATA, NAMED, "not in sizing.handlers", id="not named"),
-        pytest.param("kata", None, NAMED, "", id="named, and the configuration is elsewhere"),
-        pytest.param("kata", replace(KATA, static=False), NAMED, "static_sandbox_resource_mgmt = true", id="it grows"),
-        pytest.param("kata", replace(KATA, static=False, runtime_type="vm"), RULE, "enable_annotations", id="CRI-O"),
-        pytest.param("kata", replace(KATA, fault="line 3"), RULE, "line 3", id="unreadable"),
-    ],
-)
-def test_why_a_handler_is_not_sized(name: str, handler: Handler | None, rule: SizingSettings, says: str) -> None:
+@pytest.mark.parametrize("row", WHY_NOT)
+def test_why_a_handler_is_not_sized(row: str) -> None:
+    name, handler, rule, says = WHY_NOT[row]
     why = sizing.why_not(name, handler, rule)
-    assert says in why
-    assert bool(why) == bool(says)
-
-
-def test_what_is_kept_back_and_what_is_unknown() -> None:
-    kept = SizingSettings(keep_cpus=2, keep_memory_mib=1)
-    assert most(sizing.room(kept, 8, 3 * MIB)) == (6000, 2 * MIB)
-    assert most(sizing.room(kept, 1, MIB // 2)) == (0, 0)
-    assert most(sizing.room(kept, 0, 0)) == (None, None)
+    assert (says in why, bool(why)) == (True, bool(says))
 
 
 def most(room: Room) -> tuple[int | None, int | None]:
@@ -283,16 +223,18 @@ def most(room: Room) -> tuple[int | None, int | None]:
 
 
 def test_the_smaller_of_what_the_machine_leaves_and_what_is_allocatable_bounds_a_vm() -> None:
-    kept, node = SizingSettings(keep_cpus=2, unlimited="all"), Allocatable(5500, 3 * MIB + 1)
-    both = sizing.room(kept, 8, 4 * MIB, node)
-    assert most(both) == (5500, 3 * MIB)
+    kept, node = SizingSettings(keep_cpus=2, keep_memory_mib=1, unlimited="all"), Allocatable(5500, 3 * MIB + 1)
+    rooms = [(cpus, memory, NOT_TOLD) for cpus, memory in ((8, 3 * MIB), (1, MIB // 2), (0, 0))]
+    rooms += [(8, 5 * MIB, node), (4, 3 * MIB, node), (0, 0, node)]
+    found = [most(sizing.room(kept, cpus, memory, told)) for cpus, memory, told in rooms]
+    assert found[:3] == [(6000, 2 * MIB), (0, 0), (None, None)]
+    assert found[3:] == [(5500, 3 * MIB), (2000, 2 * MIB), (5500, 3 * MIB)]
+    both = sizing.room(kept, 8, 5 * MIB, node)
     assert both.memory_by == f"allocatable {3 * MIB} bytes by the Node object"
-    found = sizing.sized(kubelet(9000), pod(one(9000, request=8 * MIB)), KATA, kept, both)
-    assert got(found) == (5500, 3 * MIB)
-    assert "a VM may have 5500m at most: allocatable 5500m by the Node object" in found.cpu_why
+    asks = sizing.sized(kubelet(9000), pod(one(9000, request=8 * MIB)), KATA, kept, both)
+    assert got(asks) == (5500, 3 * MIB)
+    assert "a VM may have 5500m at most: allocatable 5500m by the Node object" in asks.cpu_why
     assert got(sizing.sized(kubelet(0, 9000), pod(one(0, 9000)), KATA, kept, both))[0] == 9000, "a limit stands"
-    assert most(sizing.room(kept, 4, 2 * MIB, node)) == (2000, 2 * MIB)
-    assert most(sizing.room(kept, 0, 0, node)) == (5500, 3 * MIB)
     assert sizing.room(kept, 8, 0).cpu_by.endswith("without sizing.keep_cpus; allocatable is unknown")
 
 
@@ -331,37 +273,31 @@ def test_no_limit_is_lowered_and_what_is_added_has_a_cap(
         assert memory <= max(most.memory, before, default)
 
 
-GO = Handler(
-    "kata",
-    "io.containerd.kata.v2",
-    Profile.KATA_GO,
-    "/etc/kata.toml",
-    static=True,
-    default_vcpus_m=1000,
-    default_memory=2048 * MIB,
-    enable_annotations=(".*",),
-    passes=("io.katacontainers.*",),
-)
+GO = replace(
+    KATA, runtime_type="io.containerd.kata.v2", default_vcpus_m=1000, default_memory=2048 * MIB,
+    enable_annotations=(".*",), passes=("io.katacontainers.*",),
+)  # fmt: skip
 GROWS = replace(GO, static=False)
 RUST = replace(GO, profile=Profile.KATA_RS, overhead_vcpus_m=200, overhead_memory=32 * MIB)
 REQUESTS = kubelet(3000), pod(one(3000, request=512 * MIB))
 """What kubelet sends of a pod that requests 3 CPUs and 512 MiB and has no limit, and its spec."""
 
 
-@pytest.mark.parametrize(
-    ("handler", "way"),
-    [
-        pytest.param(GO, Way.RESOURCES, id="fixed size"),
-        pytest.param(replace(GO, enable_annotations=(), passes=()), Way.RESOURCES, id="fixed size, no annotations"),
-        pytest.param(replace(GO, runtime_type="vm", passes=()), Way.KEYS, id="fixed size, CRI-O"),
-        pytest.param(replace(RUST, serves=True), Way.KEYS, id="fixed size, the shim serves the sandbox"),
-        pytest.param(GROWS, Way.DEFAULTS, id="grows"),
-        pytest.param(replace(GROWS, runtime_type="vm", passes=()), Way.DEFAULTS, id="grows, CRI-O"),
-        pytest.param(replace(GROWS, passes=()), Way.NONE, id="grows, not handed on"),
-        pytest.param(replace(GROWS, enable_annotations=("default_vcpus",)), Way.NONE, id="grows, half allowed"),
-    ],
-)
-def test_way(handler: Handler, way: Way) -> None:
+WAYS = {
+    "fixed size": (GO, Way.RESOURCES),
+    "fixed size, no annotations": (replace(GO, enable_annotations=(), passes=()), Way.RESOURCES),
+    "fixed size, CRI-O": (replace(GO, runtime_type="vm", passes=()), Way.KEYS),
+    "fixed size, the shim serves the sandbox": (replace(RUST, serves=True), Way.KEYS),
+    "grows": (GROWS, Way.DEFAULTS),
+    "grows, CRI-O": (replace(GROWS, runtime_type="vm", passes=()), Way.DEFAULTS),
+    "grows, not handed on": (replace(GROWS, passes=()), Way.NONE),
+    "grows, half allowed": (replace(GROWS, enable_annotations=("default_vcpus",)), Way.NONE),
+}
+
+
+@pytest.mark.parametrize("row", WAYS)
+def test_way(row: str) -> None:
+    handler, way = WAYS[row]
     assert ways.way(handler) is way
     assert bool(sizing.why_not("kata", handler, RULE)) is (way is Way.NONE)
 
@@ -376,36 +312,24 @@ def sized(
 HALF = kubelet(3000, 1000, 256 * MIB), pod(one(1000, 1000, 256 * MIB, 256 * MIB), one(2000, request=256 * MIB))
 
 
-@pytest.mark.parametrize(
-    ("handler", "pods", "most", "sent"),
-    [
-        pytest.param(GROWS, REQUESTS, MOST, ("4", "2560"), id="requests on top of the defaults"),
-        pytest.param(GROWS, HALF, MOST, ("3", "2304"), id="limits come with the containers"),
-        pytest.param(GROWS, (kubelet(2500), pod(one(2500))), MOST, ("4", None), id="whole vCPUs"),
-        pytest.param(GROWS, REQUESTS, Room(2000, 2100 * MIB), ("2", "2100"), id="no more than the host has"),
-        pytest.param(GROWS, REQUESTS, Room(1000, MIB), (None, None), id="the default is all there is"),
-        pytest.param(GROWS, REQUESTS, Room(), (None, None), id="a host of unknown size"),
-        pytest.param(GROWS, (kubelet(1, 1000), pod(one(1, 1000))), MOST, (None, None), id="limits only"),
-        pytest.param(replace(GROWS, default_memory=None), REQUESTS, MOST, ("4", None), id="a default that is not told"),
-        pytest.param(
-            replace(GROWS, default_memory=64 * MIB),
-            (kubelet(), pod(one(request=MIB))),
-            MOST,
-            (None, "256"),
-            id="Kata Go's least memory",
-        ),
-        pytest.param(
-            replace(RUST, static=False, default_memory=32 * MIB),
-            (kubelet(), pod(one(request=MIB))),
-            MOST,
-            (None, "64"),
-            id="runtime-rs's least memory",
-        ),
-    ],
-)
-def test_defaults(
-    handler: Handler, pods: tuple[HostShare, PodSpec], most: Room, sent: tuple[str | None, str | None]
-) -> None:
+TINY, LIMITED = (kubelet(), pod(one(request=MIB))), (kubelet(1, 2000), pod(one(1, 2000)))
+DEFAULTS: dict[str, tuple[Handler, tuple[HostShare, PodSpec], Room, tuple[str | None, str | None]]] = {
+    "requests on top of the defaults": (GROWS, REQUESTS, MOST, ("4", "2560")),
+    "limits come with the containers": (GROWS, HALF, MOST, ("3", "2304")),
+    "whole vCPUs": (GROWS, (kubelet(2500), pod(one(2500))), MOST, ("4", None)),
+    "no more than the host has": (GROWS, REQUESTS, Room(2000, 2100 * MIB), ("2", "2100")),
+    "the default is all there is": (GROWS, REQUESTS, Room(1000, MIB), (None, None)),
+    "a host of unknown size": (GROWS, REQUESTS, Room(), (None, None)),
+    "limits only": (GROWS, LIMITED, MOST, (None, None)),
+    "a default that is not told": (replace(GROWS, default_memory=None), REQUESTS, MOST, ("4", None)),
+    "Kata Go's least memory": (replace(GROWS, default_memory=64 * MIB), TINY, MOST, (None, "256")),
+    "runtime-rs's least memory": (replace(RUST, static=False, default_memory=32 * MIB), TINY, MOST, (None, "64")),
+}
+
+
+@pytest.mark.parametrize("row", DEFAULTS)
+def test_defaults(row: str) -> None:
+    handler, pods, most, sent = DEFAULTS[row]
     found = sized(handler, *pods, most)
     assert (found.annotations.get(VCPUS), found.annotations.get(MEMORY)) == sent
     assert (found.way, found.changes) == (Way.DEFAULTS, any(sent))
@@ -421,59 +345,41 @@ def test_a_pods_own_default_stands() -> None:
 CRIO_RS = replace(RUST, runtime_type="vm")
 
 
-@pytest.mark.parametrize(
-    ("handler", "pods", "sent"),
-    [
-        pytest.param(CRIO_RS, REQUESTS, ("100000", "300000", str(512 * MIB)), id="requests"),
-        pytest.param(
-            replace(GO, runtime_type="vm"),
-            (kubelet(1, 2000), pod(one(1, 2000))),
-            ("100000", "200000", None),
-            id="limits, which nobody else hands on",
-        ),
-        pytest.param(
-            CRIO_RS,
-            (kubelet(1, 2000), pod(one(1, 2000))),
-            ("100000", "200000", str(2048 * MIB)),
-            id="runtime-rs leaves its default of memory out",
-        ),
-        pytest.param(
-            CRIO_RS,
-            (kubelet(0, 0, MIB), pod(one(0, 0, MIB, MIB))),
-            ("100000", "100000", str(MIB)),
-            id="runtime-rs leaves its default of CPUs out",
-        ),
-        pytest.param(
-            replace(CRIO_RS, default_memory=None),
-            (kubelet(1, 2000), pod(one(1, 2000))),
-            (None, None, None),
-            id="a default that is not told",
-        ),
-        pytest.param(CRIO_RS, (kubelet(), pod(one())), (None, None, None), id="nothing requested"),
-    ],
-)
-def test_keys(handler: Handler, pods: tuple[HostShare, PodSpec], sent: tuple[str | None, ...]) -> None:
+CRIO_GO, NOTHING = replace(GO, runtime_type="vm"), (None, None, None)
+MEMORY_ONLY = kubelet(0, 0, MIB), pod(one(0, 0, MIB, MIB))
+KEYS: dict[str, tuple[Handler, tuple[HostShare, PodSpec], tuple[str | None, ...]]] = {
+    "requests": (CRIO_RS, REQUESTS, ("100000", "300000", str(512 * MIB))),
+    "limits, which nobody else hands on": (CRIO_GO, LIMITED, ("100000", "200000", None)),
+    "runtime-rs leaves its default of memory out": (CRIO_RS, LIMITED, ("100000", "200000", str(2048 * MIB))),
+    "runtime-rs leaves its default of CPUs out": (CRIO_RS, MEMORY_ONLY, ("100000", "100000", str(MIB))),
+    "a default that is not told": (replace(CRIO_RS, default_memory=None), LIMITED, NOTHING),
+    "nothing requested": (CRIO_RS, (kubelet(), pod(one())), NOTHING),
+}
+
+
+@pytest.mark.parametrize("row", KEYS)
+def test_keys(row: str) -> None:
+    handler, pods, sent = KEYS[row]
     found = sized(handler, *pods)
     assert tuple(found.annotations.get(key) for key in CRI_SIZES) == sent
     assert (found.way, found.changes) == (Way.KEYS, any(sent))
 
 
 QUEUES = SizingSettings(queues=True)
+NUMBERS: dict[str, tuple[Handler, tuple[HostShare, PodSpec | None], str | None]] = {
+    "3.2 vCPUs": (RUST, REQUESTS, "4"),
+    "no more than 8": (RUST, (kubelet(20_000, 20_000), None), "8"),
+    "one vCPU": (RUST, (kubelet(), pod(one())), None),
+    "a VM that grows, with what comes later": (replace(RUST, static=False), HALF, "4"),
+    "by keys": (CRIO_RS, REQUESTS, "4"),
+    "not allowed": (replace(RUST, enable_annotations=()), REQUESTS, None),
+    "Kata Go": (GO, REQUESTS, None),
+}
 
 
-@pytest.mark.parametrize(
-    ("handler", "pods", "number"),
-    [
-        pytest.param(RUST, REQUESTS, "4", id="3.2 vCPUs"),
-        pytest.param(RUST, (kubelet(20_000, 20_000), None), "8", id="no more than 8"),
-        pytest.param(RUST, (kubelet(), pod(one())), None, id="one vCPU"),
-        pytest.param(replace(RUST, static=False), HALF, "4", id="a VM that grows, with what comes later"),
-        pytest.param(CRIO_RS, REQUESTS, "4", id="by keys"),
-        pytest.param(replace(RUST, enable_annotations=()), REQUESTS, None, id="not allowed"),
-        pytest.param(GO, REQUESTS, None, id="Kata Go"),
-    ],
-)
-def test_queues(handler: Handler, pods: tuple[HostShare, PodSpec | None], number: str | None) -> None:
+@pytest.mark.parametrize("row", NUMBERS)
+def test_queues(row: str) -> None:
+    handler, pods, number = NUMBERS[row]
     found = sized(handler, *pods, rule=QUEUES)
     assert [found.annotations.get(key) for key in KATA_QUEUES] == [number, number]
     assert not any(key in sized(handler, *pods).annotations for key in KATA_QUEUES)

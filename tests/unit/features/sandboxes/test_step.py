@@ -382,18 +382,13 @@ def test_our_limit_follows_the_containers_and_is_taken_back_with_the_first_unlim
     assert all(goal.ours for goal in decision.goals)
 
 
-def test_our_limit_is_set_again_where_somebody_took_it_away() -> None:
+def test_our_limit_is_set_again_where_somebody_took_it_or_its_controller_away_and_it_is_said() -> None:
     node = limited()
     assert read(node, bare(memory=ROOM + 160 * MIB, cpu_m=1250, at_s=2)).goals == ()
     assert wanted(read(node, bare(cpu_m=1250, at_s=3))) == {"memory": LIMITS["memory"]}
-
-
-def test_our_limit_whose_controller_was_taken_away_is_wanted_again_and_it_is_said() -> None:
-    node = limited()
-    assert read(node, bare(memory=ROOM + 160 * MIB, cpu_m=1250, at_s=2)).goals == ()
-    assert wanted(read(node, bare(memory=ROOM + 160 * MIB, cpu_m=None, at_s=3))) == {"cpu": LIMITS["cpu"]}
+    assert wanted(read(node, bare(memory=ROOM + 160 * MIB, cpu_m=None, at_s=4))) == {"cpu": LIMITS["cpu"]}
     node(ev.Missed(((Target("pod.limit", OWN, "cpu"), "the cgroup does not get the controller"),)))
-    assert read(node, bare(memory=ROOM + 160 * MIB, cpu_m=None, at_s=4)).goals == ()
+    assert read(node, bare(memory=ROOM + 160 * MIB, cpu_m=None, at_s=5)).goals == ()
     assert "does not get the controller" in node.state.sandboxes.misses[OWN]
 
 

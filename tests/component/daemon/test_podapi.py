@@ -56,16 +56,21 @@ def pod(uid: str = "u1", **spec: object) -> Json:
     }
 
 
+POD = pod()
+
+
 @asynccontextmanager
-async def serving(folder: Path, uid: int | None = None) -> AsyncIterator[tuple[Rig, ApiServer, str]]:
+async def serving(
+    folder: Path, uid: int | None = None, pod: Json = POD, nri: bool = True
+) -> AsyncIterator[tuple[Rig, ApiServer, str]]:
     async with ApiServer() as server:
-        server.add_pod(pod())
+        server.add_pod(pod)
         server.nfd.nodes["n1"] = {"status": {"allocatable": {"cpu": "3500m"}}}
 
         def with_api(settings: Settings) -> Settings:
             kube, served = KubeSection(url=server.url), PodapiSection(True, uids=(os.getuid() if uid is None else uid,))
-            record = RecordSection(f"{STATE}/record")
-            return replace(settings, kube=kube, node_name="n1", podapi=served, record=record)
+            record, told = RecordSection(f"{STATE}/record"), replace(settings.nri, enabled=nri)
+            return replace(settings, kube=kube, node_name="n1", podapi=served, record=record, nri=told)
 
         async with rig(folder, change=with_api) as node:
             socket = str(folder / "run" / "podapi.sock")
@@ -87,21 +92,11 @@ async def test_a_pod_is_described_without_its_secrets(tmp_path: Path, caplog: py
 
     async with serving(tmp_path) as (node, server, socket):
         reads = "/api/v1/namespaces/shop/pods/web"
-        bodies = [
-            await get(path, socket) for path in ("/v1/pods", "/v1/pods/shop/web?fields=spec", "/v1/pods/shop/web")
-        ]
+        paths = ("/v1/pods", "/v1/pods/shop/web?fields=spec", "/v1/pods/shop/web")
+        bodies = await asyncio.gather(*(get(path, socket) for path in paths * 8))
         said = await described(socket)
-        assert said["containers"]["value"] == [
-            {
-                "name": "app",
-                "role": "container",
-                "cpu_request_m": 3000,
-                "cpu_limit_m": 0,
-                "memory_request": 0,
-                "memory_limit": 0,
-                "declared": {},
-            }
-        ]
+        amounts = {"cpu_request_m": 3000, "cpu_limit_m": 0, "memory_request": 0, "memory_limit": 0}
+        assert said["containers"]["value"] == [{"name": "app", "role": "container", **amounts, "declared": {}}]
         images = [{"container": "app", "image": "reg.io/app:1", "host": [], "guest": []}]
         assert said["images"]["value"] == images
         assert "no relay answers at" in str(said["pulls"]["why"])
@@ -207,11 +202,18 @@ async def test_without_the_api_server_or_with_too_large_a_pod_the_spec_is_incomp
         server.update_pod(pod())
         while not (await described(socket))["spec"]["complete"]:
             await asyncio.sleep(0.02)
+        server.add_pod({**pod("u9"), "metadata": {"name": "unread", "namespace": "shop", "uid": "u9"}})
+        while b'"u9"' not in await get("/v1/pods", socket):
+            await asyncio.sleep(0.02)
         await server.stop()
         while (spec := (await described(socket))["spec"])["complete"]:
             await asyncio.sleep(0.02)
         assert "does not answer" in str(spec["why"])
         assert spec["value"] is not None
+        unread = json.loads(await get("/v1/pods/shop/unread?fields=spec", socket))
+        assert (unread["spec"]["complete"], unread["spec"]["value"], unread["identity"]["value"]["uid"]) == (
+            *(False, None, "u9"),
+        )
 
 
 async def test_a_pod_that_is_not_known_and_a_field_that_is_none_are_refused_without_an_echo(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Who mounts a volume, and which devices a pod has, asked of a running daemon."""
 
 import asyncio
-import json
 import os
 import re
 import shlex
@@ -9,31 +8,23 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pytest
 from click.testing import CliRunner, Result
 
 from nodeward.cli.vms import volume
-from nodeward.contracts import podresources_pb2 as pb
 from nodeward.core.pulls import PullsView, SandboxKey
-from nodeward.features.podapi.effects import devices as pod_devices
 from nodeward.features.podapi.effects.volumes import HOST_ROOT
-from nodeward.features.podapi.settings import ColdPlugSection, PodapiSection
-from nodeward.features.settings import KubeSection, Settings
 from nodeward.host.hostfs import ensure_folder
 from nodeward.neighbours.cri import relay_line
 from nodeward.neighbours.cri import relay_socket as line
-from nodeward.neighbours.kubelet import checkpoint_file, cold_plug, pod_resources
-from nodeward.neighbours.sockets.grpc_unix import GrpcClient, GrpcError, GrpcServer
 from nodeward.people import client
 from nodeward.programs.node import run
 from nodeward_sim.doubles.apiserver import ApiServer
 from nodeward_sim.doubles.runtime import SimPod
-from tests.component.daemon.rig import WITHIN_S, Rig, rig
+from tests.component.daemon import test_podapi
+from tests.component.daemon.rig import WITHIN_S, Rig
 from tests.component.daemon.test_podapi import pod, post
 from tests.pages import of_page
-from tests.unit.formats import checkpoints
 
 PATH = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv/mount"
 SHARED = {"name": "data", "persistentVolumeClaim": {"claimName": "disk"}}
@@ -49,18 +40,10 @@ def with_volume(uid: str, name: str = "web") -> dict[str, object]:
 
 @asynccontextmanager
 async def serving(folder: Path, nri: bool = True) -> AsyncIterator[tuple[Rig, ApiServer, str]]:
-    async with ApiServer() as server:
-        server.add_pod(with_volume("u1"))
-
-        def with_api(settings: Settings) -> Settings:
-            served = PodapiSection(True, uids=(os.getuid(),))
-            told = replace(settings.nri, enabled=nri)
-            return replace(settings, kube=KubeSection(url=server.url), node_name="n1", podapi=served, nri=told)
-
-        async with rig(folder, change=with_api) as node:
-            ensure_folder(node.kernel, f"{HOST_ROOT}{PATH}")
-            node.files.put("/proc/1/mountinfo", b"")
-            yield node, server, str(folder / "run" / "podapi.sock")
+    async with test_podapi.serving(folder, pod=with_volume("u1"), nri=nri) as (node, server, socket):
+        ensure_folder(node.kernel, f"{HOST_ROOT}{PATH}")
+        node.files.put("/proc/1/mountinfo", b"")
+        yield node, server, socket
 
 
 async def offered(socket: str, sandbox: str, uid: str = "u1") -> tuple[object, object]:
@@ -158,72 +141,3 @@ async def test_while_the_host_mounts_a_volume_no_vm_and_no_other_process_gets_it
         refused = await hold(f"touch {tmp_path}/ran")
         assert f"{PATH} must not be mounted on the host: sandbox s1 of pod shop/web has it" in str(refused.exception)
         assert not (tmp_path / "ran").exists()
-
-
-VF, KUBELET = "a.b/vf", "/kubelet"
-SPEC = {"kind": VF, "devices": [{"name": "vf0", "containerEdits": {"deviceNodes": [{"path": "/dev/vfio/7"}]}}]}
-
-
-def put(node: Rig, path: str, data: bytes) -> None:
-    ensure_folder(node.files, path.rpartition("/")[0])
-    node.files.put(path, data)
-
-
-def holds(node: Rig, uid: str) -> None:
-    rows = [checkpoints.entry(uid, ["vf0"], VF)]
-    put(node, f"{KUBELET}/{checkpoint_file.PLACE}", checkpoints.file(rows, {}))
-
-
-async def devices(folder: Path, many: int) -> dict[str, Any]:
-    asked = (asyncio.to_thread(client.get, "/v1/pods/default/pod-a", f"{folder}/run/podapi.sock") for _ in range(many))
-    first, *others = [json.loads(body)["devices"] for body in await asyncio.gather(*asked)]
-    assert all(one == first for one in others)
-    found: dict[str, Any] = first
-    return found
-
-
-async def test_kubelet_is_asked_once_for_many_and_a_reused_name_shows_no_device(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(cold_plug, "RETRY_S", 0.1)
-    container = pb.ContainerResources(name="app", devices=[pb.ContainerDevices(resource_name=VF, device_ids=["vf0"])])
-    pod, lists = pb.PodResources(name="pod-a", namespace="default", containers=[container]), 0
-
-    async def get(_: bytes) -> bytes:
-        return pb.GetPodResourcesResponse(pod_resources=pod).SerializeToString()
-
-    async def listed(_: bytes) -> bytes:
-        nonlocal lists
-        lists += 1
-        return pb.ListPodResourcesResponse(pod_resources=[pod]).SerializeToString()
-
-    def served(settings: Settings) -> Settings:
-        keys = replace(settings.keys, kubelet_dir=KUBELET, kubelet_root=str(tmp_path))
-        api = PodapiSection(True, uids=(os.getuid(),))
-        return replace(settings, podapi=api, cold_plug=ColdPlugSection(True), keys=keys)
-
-    kubelet = GrpcServer(cold_plug.SERVICE, {"Get": get, "List": listed})
-    place = tmp_path / pod_resources.PLACE
-    place.parent.mkdir()
-    await kubelet.start(str(place))
-    async with rig(tmp_path, change=served) as node, asyncio.timeout(WITHIN_S):
-        put(node, "/etc/cdi/vf.json", json.dumps(SPEC).encode())
-        holds(node, "a")
-        socket = tmp_path / "run" / "pod-resources.sock"
-        while not socket.exists() or not (tmp_path / "run" / "podapi.sock").exists():
-            await asyncio.sleep(0.02)
-        shown = [(one["kind"], one["name"], one["paths"]) for one in (await devices(tmp_path, 30))["value"]]
-        assert shown == [("device-plugin", f"{VF}=vf0", ["/dev/vfio/7"])]
-        assert lists == 1
-        monkeypatch.setattr(pod_devices, "FRESH_S", 0.0)
-        request = pb.GetPodResourcesRequest(pod_name="pod-a", pod_namespace="default").SerializeToString()
-        asking = GrpcClient(str(socket))
-        assert pb.GetPodResourcesResponse.FromString(await asking.call(cold_plug.GET, request, WITHIN_S))
-        holds(node, "another")
-        with pytest.raises(GrpcError, match="of pod UID another"):
-            await asking.call(cold_plug.GET, request, WITHIN_S)
-        await asking.close()
-        said = await devices(tmp_path, 1)
-        assert (said["value"], "of pod UID another" in str(said["why"])) == (None, True)
-    await kubelet.stop()
-    assert "cold_plug=no-api" in caplog.text, "these settings have no API server: the pod is put in"

@@ -20,12 +20,13 @@ from nodeward.features.gate.rows import SetGateRequest
 from nodeward.features.gate.settings import GateSettings
 from nodeward.features.gate.wiring import FILE, MOST_VERDICTS, Gates, SetGateError, read
 from nodeward.features.podapi.effects.answers import EARLY_NS, MOST_REPORTS, Reports
-from nodeward.features.podapi.effects.devices import PodDevices
+from nodeward.features.podapi.effects.devices import FRESH_S, PodDevices
 from nodeward.features.podapi.rows import ReportSandboxRequest
+from nodeward.features.podapi.settings import ColdPlugSection
 from nodeward.features.pods.state import KnownSandbox, Pods
 from nodeward.features.pods.wiring import NoFacts
 from nodeward.features.root import State
-from nodeward.features.settings import Settings
+from nodeward.features.settings import KubeSection, Settings
 from nodeward.host import facts
 from nodeward.host.clock import SystemClock
 from nodeward.host.facts import either
@@ -91,14 +92,6 @@ async def test_a_verdict_opens_the_gate_for_who_waits_and_for_the_next_life() ->
         assert caught.value.status == 409
 
 
-async def test_a_disk_that_fails_keeps_the_gate_shut() -> None:
-    async with life(FaultyFiles(folders(), fail_at=2, fail_errno=errno.ENOSPC)) as gates:
-        with pytest.raises(SetGateError, match="cannot be written") as caught:
-            await gates.set_gate(PASS)
-        assert caught.value.status == 503
-        assert "no verdict was set yet" in await waits(gates)
-
-
 @pytest.mark.parametrize("data", [b"{", b'{"v":2,"holds":{}}', b'{"v":1}'])
 async def test_a_file_that_cannot_be_read_leaves_pods_waiting_and_says_so(data: bytes) -> None:
     files = folders()
@@ -128,32 +121,36 @@ async def one_turn(gates: Gates) -> None:
         await gates.keep()
 
 
+class Written(SimKernel):
+    """Its disk says that the first list of verdicts was not written, though it was."""
+
+    def replace(self, path: str, data: bytes) -> None:
+        super().replace(path, data)
+        if path == FILE.path_in(SETTINGS.state_dir) and not self.said:
+            self.said = True
+            raise OSError(errno.EIO, "Input/output error")
+
+    said = False
+
+
+async def test_a_verdict_that_was_not_written_keeps_the_gate_shut_in_this_life_and_the_next() -> None:
+    ensure_folder(written := Written({}), SETTINGS.state_dir)
+    for files in (written, FaultyFiles(folders(), fail_at=2, fail_errno=errno.ENOSPC)):
+        async with life(files) as gates:
+            with pytest.raises(SetGateError, match="cannot be written") as caught:
+                await gates.set_gate(PASS)
+            assert caught.value.status == 503
+            assert "no verdict was set yet" in await waits(gates)
+            await one_turn(gates)
+        assert read(files, SETTINGS) == GateRecalled()
+
+
 async def test_an_ended_pods_verdict_leaves_the_file() -> None:
     files = folders()
 
     async with life(files) as gates:
         await gates.set_gate(PASS)
         gates._core.tell(PodGone(PodUid("u")))
-        await one_turn(gates)
-    assert read(files, SETTINGS) == GateRecalled()
-
-
-class Written(SimKernel):
-    said = False
-
-    def replace(self, path: str, data: bytes) -> None:
-        super().replace(path, data)
-        if not self.said and path == FILE.path_in(SETTINGS.state_dir):
-            self.said = True
-            raise OSError(errno.EIO, "Input/output error")
-
-
-async def test_a_verdict_that_was_not_set_is_not_in_the_next_life_either() -> None:
-    ensure_folder(files := Written({}), SETTINGS.state_dir)
-
-    async with life(files) as gates:
-        with pytest.raises(SetGateError, match="cannot be written"):
-            await gates.set_gate(PASS)
         await one_turn(gates)
     assert read(files, SETTINGS) == GateRecalled()
 
@@ -184,33 +181,20 @@ async def test_a_request_that_makes_no_sense_sets_nothing(case: str) -> None:
     assert read(files, SETTINGS) == GateRecalled()
 
 
-async def test_a_user_who_is_not_named_sets_nothing() -> None:
+async def test_a_user_who_is_not_named_sets_nothing_and_verdicts_are_bounded() -> None:
     async with life(folders()) as gates:
         with pytest.raises(SetGateError, match=r"gate\.uids") as caught:
             await gates.set_gate(PASS, by=1000)
         assert caught.value.status == 403
-
-
-async def test_verdicts_are_bounded() -> None:
-    async with life(folders()) as gates:
         gates._core.tell(GateRecalled({PodUid(f"{n}"): Verdict(True) for n in range(MOST_VERDICTS)}))
         gates._core.tell(GateAsked(POD))
         with pytest.raises(SetGateError, match="which is the most"):
             await gates.set_gate(PASS)
 
 
-class Still(SystemClock):
-    """A clock that a test sets."""
-
-    at = 1
-
-    def now_ns(self) -> int:
-        return self.at
-
-
 class Reported:
     def __init__(self) -> None:
-        self.state, self.clock = State(), Still()
+        self.state, self.clock = State(), ManualClock()
         self.reports = Reports(lambda: self.state, self.clock)
 
     def has(self, *ids: str) -> None:
@@ -222,10 +206,10 @@ def test_a_report_that_comes_before_its_sandbox_is_kept_for_a_minute() -> None:
     node = Reported()
     assert not node.reports.put(ReportSandboxRequest("early"))
     assert not node.reports.put(ReportSandboxRequest("never"))
-    node.clock.at += EARLY_NS
+    node.clock.ns += EARLY_NS
     node.has("early")
     assert node.reports.of("early")[0] is not None
-    node.clock.at += 1
+    node.clock.ns += 1
     assert (node.reports.of("never")[0], node.reports.of("early")[0] is None) == (None, False)
 
 
@@ -244,11 +228,14 @@ LISTED_POD = pb.PodResources(namespace="shop", name="vm", cpu_ids=[2, 3])
 class Listed(PodDevices):
     """Kubelet lists one pod without devices, whose name is now of the UID `uid`."""
 
-    def __init__(self, uid: str | None) -> None:
-        self._clock, self._listing, self._listed_ns = ManualClock(), None, 0
+    def __init__(self, uid: str | None = None) -> None:
+        self._settings = replace(Settings(), kube=KubeSection(enabled=False), cold_plug=ColdPlugSection(True))
+        self._listing, self._listed_ns, self.lists = None, 0, 0
+        self._clock = self.clock = ManualClock()
         self._uid = PodUid(uid) if uid is not None else None
 
     async def _list(self) -> tuple[dict[tuple[str, str], list[tuple[pb.PodResources, Judged]]], int]:
+        self.lists += 1
         return {("shop", "vm"): [(LISTED_POD, Judged(self._uid))]}, 7
 
 
@@ -260,6 +247,19 @@ def test_cpus_of_a_pod_that_has_taken_over_the_name_are_not_shown() -> None:
     for own in ("u", None):  # None: no API server has told
         assert asyncio.run(numa(own)) == (ContainerNuma("", (2, 3), ()),)
     assert asyncio.run(numa("u-new")) == "another pod has this name by now"
+
+
+async def test_many_who_ask_for_devices_share_one_list_of_kubelets_as_long_as_it_is_fresh() -> None:
+    devices = Listed()
+    for asked, lists in ((30, 1), (1, 2)):
+        await asyncio.gather(*(devices.sections("u", "shop", "vm") for _ in range(asked)))
+        assert devices.lists == lists
+        devices.clock.ns += int(FRESH_S * 1e9) + 1
+
+
+def test_a_cold_plug_socket_without_an_api_server_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    Listed().components(lambda name: pytest.fail(name), lambda *_: None)
+    assert "cold_plug=no-api" in caplog.text
 
 
 class View:

@@ -189,45 +189,29 @@ RUNTIME = {KATA: "[runtime]\n"}
 CONTAINERD = {"/etc/containerd/config.toml": HANDLER}
 
 
-@pytest.mark.parametrize(
-    ("files", "mode", "why"),
-    [
-        pytest.param({}, "UNKNOWN", "read were no files", id="no files"),
-        pytest.param({**CONTAINERD, **RUNTIME}, "HOST", "no option", id="an option that nobody sets"),
-        pytest.param({**CONTAINERD, KATA: f"[runtime]\n{GO}"}, "GUEST", f"{KATA}: [runtime] experimental_f", id="Go"),
-        pytest.param({**CONTAINERD, KATA: f"[runtime]\n{RS}"}, "GUEST", "has force_guest_pull", id="runtime-rs"),
-        pytest.param(
-            {**CONTAINERD, KATA: f"[runtime]\n{GO}", "/etc/config.d/9": f"[runtime]\n{GO.replace('true', 'false')}"},
-            *("HOST", "no option"),
-            id="a drop-in takes it back",
-        ),
-        pytest.param({**CONTAINERD, KATA: "[runtime"}, "UNKNOWN", f"{KATA}: ", id="a broken file"),
-        pytest.param(CONTAINERD, "UNKNOWN", "not found", id="no configuration of Kata"),
-        pytest.param(
-            {**RUNTIME, "/etc/containerd/config.toml": HANDLER + NYDUS},
-            "UNKNOWN",
-            "(fs_driver) was not found",
-            id="nydus",
-        ),
-        pytest.param(
-            {
-                **RUNTIME,
-                "/etc/containerd/config.toml": HANDLER + PLATFORM,
-                "/etc/nydus/config.toml": '[daemon]\nfs_driver = "proxy"\n',
-            },
-            *("GUEST", "/etc/nydus/config.toml: [daemon] fs_driver = 'proxy'"),
-            id="nydus as a proxy, by the plugin for images",
-        ),
-        pytest.param(
-            {**RUNTIME, "/etc/crio/crio.conf.d/kata": f"{CRIO}runtime_pull_image = true\n"},
-            *("GUEST", "/etc/crio/crio.conf.d/kata: [crio.runtime.runtimes.kata] runtime_pull_image = true"),
-            id="CRI-O",
-        ),
-    ],
-)
-async def test_where_an_image_is_pulled_is_said_by_file_and_key(
-    tmp_path: Path, files: dict[str, str], mode: str, why: str
-) -> None:
+BY_NYDUS = {**RUNTIME, "/etc/containerd/config.toml": HANDLER + NYDUS}
+BY_PLATFORM = {**RUNTIME, "/etc/containerd/config.toml": HANDLER + PLATFORM}
+PROXY = {"/etc/nydus/config.toml": '[daemon]\nfs_driver = "proxy"\n'}
+BACK = {"/etc/config.d/9": f"[runtime]\n{GO.replace('true', 'false')}"}
+BY_CRIO = {**RUNTIME, "/etc/crio/crio.conf.d/kata": f"{CRIO}runtime_pull_image = true\n"}
+CRIO_KEY = "/etc/crio/crio.conf.d/kata: [crio.runtime.runtimes.kata] runtime_pull_image = true"
+MODES: dict[str, tuple[dict[str, str], str, str]] = {
+    "no files": ({}, "UNKNOWN", "read were no files"),
+    "an option that nobody sets": ({**CONTAINERD, **RUNTIME}, "HOST", "no option"),
+    "Go": ({**CONTAINERD, KATA: f"[runtime]\n{GO}"}, "GUEST", f"{KATA}: [runtime] experimental_f"),
+    "runtime-rs": ({**CONTAINERD, KATA: f"[runtime]\n{RS}"}, "GUEST", "has force_guest_pull"),
+    "a drop-in takes it back": ({**CONTAINERD, KATA: f"[runtime]\n{GO}", **BACK}, "HOST", "no option"),
+    "a broken file": ({**CONTAINERD, KATA: "[runtime"}, "UNKNOWN", f"{KATA}: "),
+    "no configuration of Kata": (CONTAINERD, "UNKNOWN", "not found"),
+    "nydus": (BY_NYDUS, "UNKNOWN", "(fs_driver) was not found"),
+    "nydus as a proxy": ({**BY_PLATFORM, **PROXY}, "GUEST", "/etc/nydus/config.toml: [daemon] fs_driver = 'proxy'"),
+    "CRI-O": (BY_CRIO, "GUEST", CRIO_KEY),
+}
+
+
+@pytest.mark.parametrize("case", MODES)
+async def test_where_an_image_is_pulled_is_said_by_file_and_key(tmp_path: Path, case: str) -> None:
+    files, mode, why = MODES[case]
     for path, text in files.items():
         write(tmp_path, path, text)
 

@@ -122,25 +122,20 @@ def test_a_lease_becomes_firm_in_time_or_falls_back_to_the_host() -> None:
     assert confirm(late, pod())[1:] == (HOST, "no lease of this sandbox, or it ran out: offer it again")
 
 
+U1 = (PodUid("u1"),)
+BY_CGROUP = Standing((), listed=True, pods=(), by_cgroup=U1)
+ANOTHER = Standing(("s2",), listed=True, sandbox_of={PodUid("u1"): SandboxId("s2")})
 ENDS = {
     "its sandbox ended": (Standing((), ended=("s1",)), False, False),
     "its sandbox lives": (Standing(("s1",), ended=("s1",), listed=True, pods=()), True, True),
-    "its sandbox was never told of": (Standing((), listed=True, pods=(PodUid("u1"),)), True, False),
+    "its sandbox was never told of": (Standing((), listed=True, pods=U1), True, False),
     "its pod is gone": (Standing((), listed=True, pods=()), False, False),
     "its pod is gone, and the runtime is away": (Standing((), pods=()), True, True),
-    "its pod is gone, and only its cgroup is known": (
-        Standing((), listed=True, pods=(), by_cgroup=(PodUid("u1"),)),
-        True,
-        True,
-    ),
+    "its pod is gone, and only its cgroup is known": (BY_CGROUP, True, True),
     "its pod is gone, and nobody tells of sandboxes": (Standing((), alone=True, pods=()), False, True),
-    "its pod is there, and nobody tells of sandboxes": (Standing((), alone=True, pods=(PodUid("u1"),)), True, True),
+    "its pod is there, and nobody tells of sandboxes": (Standing((), alone=True, pods=U1), True, True),
     "nothing is known": (Standing(()), True, True),
-    "its pod has another sandbox": (
-        Standing(("s2",), listed=True, sandbox_of={PodUid("u1"): SandboxId("s2")}),
-        False,
-        False,
-    ),
+    "its pod has another sandbox": (ANOTHER, False, False),
 }
 """What is known; and whether a claim stays whose sandbox was never seen, and one whose sandbox was."""
 

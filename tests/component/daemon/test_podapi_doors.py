@@ -59,14 +59,18 @@ class Node:
 @contextlib.asynccontextmanager
 async def served(folder: Path, node: Node, *answers: methods.Method) -> AsyncIterator[tuple[str, str]]:
     api, desk = methods.Api({one.name: one for one in answers}, node.watchers.opened), methods.Desk()
-    paths = str(folder / "h.sock"), str(folder / "g.sock")
+    paths, up = (str(folder / "h.sock"), str(folder / "g.sock")), asyncio.Semaphore(0)
+    for path in paths:
+        with socket.socket(socket.AF_UNIX) as of_a_daemon_that_was_killed:
+            of_a_daemon_that_was_killed.bind(path)
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(server.run(paths[0], [os.getuid()], api, desk)),
-            group.create_task(grpc_server.run(paths[1], api, desk)),
+            group.create_task(server.run(paths[0], [os.getuid()], api, desk, up.release)),
+            group.create_task(grpc_server.run(paths[1], api, desk, up.release)),
             group.create_task(node.watchers.run()),
         ]
-        await until(lambda: all(map(os.path.exists, paths)), "both sockets")
+        for _ in paths:
+            await up.acquire()
         yield paths
         for task in tasks:
             task.cancel()

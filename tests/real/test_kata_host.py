@@ -9,7 +9,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -190,52 +190,60 @@ def test_nodeward_says_where_a_pod_is_and_what_it_costs(
         assert row.fit.fit == ("unlimited" if only else "outside")
 
 
-def known(folder: Path, spec: PodSpec, more: str) -> None:
-    """Settings, and a daemon's memory of this pod."""
+def started(
+    containerd: Containerd, folder: Path, handler: str, sizing: str, resources: Record, within: Sequence[str] = ()
+) -> tuple[list[str], str, dict[str, str]]:
+    """The first words of `-smp` and `-m` of the VM that Kata starts for a pod that requests a CPU and REQUEST_MIB,
+    behind a relay and beside a daemon that knows the pod; the sandbox, and the annotations that Kata was passed."""
+    spec = PodSpec(
+        PodUid(f"uid-{handler}"),
+        "default",
+        handler,
+        (ContainerSpec("c", cpu_m=1000, memory_request=REQUEST_MIB << 20),),
+    )
+    settings, listen = folder / "nodeward.yaml", folder / "cri.sock"
     (folder / "state").mkdir()
     Path(last_known.FILE.path_in(f"{folder}/state")).write_bytes(
         last_known.FILE.encode(last_known.Remembered((spec,), 1_700_000_000 * 10**9))
     )
-    (folder / "nodeward.yaml").write_text(
+    settings.write_text(
         f"run_dir: {folder}/run\nstate_dir: {folder}/state\nnri: {{enabled: false}}\nkube: {{enabled: false}}\n"
-        f"limits: {{mode: off}}\n{more}"
+        f"limits: {{mode: off}}\nsizing: {sizing}\n"
     )
-
-
-def test_a_vm_is_started_with_what_its_pod_requests(containerd: Containerd, tmp_path: Path) -> None:
-    app = ContainerSpec("c", cpu_m=1000, memory_request=REQUEST_MIB << 20)
-    spec = PodSpec(PodUid("uid-sized"), "default", "sized", (app,))
-    pod = pod_config("sized", containerd.cgroup_parent, containerd.folder / "logs")
+    pod = pod_config(handler, containerd.cgroup_parent, containerd.folder / "logs")
     linux = pod["linux"]
     assert isinstance(linux, dict)
-    linux["resources"] = {"cpu_shares": 1024, "cpu_period": 100_000}
-    settings, listen = tmp_path / "nodeward.yaml", tmp_path / "cri.sock"
-    known(tmp_path, spec, "sizing: {mode: enforce, handlers: [kata]}\n")
+    linux["resources"] = resources
     with (
-        relay_process(listen, containerd.cri_socket, "--config", str(settings)),
-        node_process(tmp_path),
+        relay_process(listen, containerd.cri_socket, "--config", str(settings), within=within),
+        node_process(folder, within=within),
         Cri(listen, containerd.peer / "proto" / "cri.proto") as cri,
     ):
         wait_for(lambda: "daemon=answers" in log_of(listen), "a daemon")
-        sandbox = text(cri.call("RunPodSandbox", {"config": pod, "runtime_handler": "kata"}), "pod_sandbox_id")
+        sandbox = text(cri.call("RunPodSandbox", {"config": pod, "runtime_handler": handler}), "pod_sandbox_id")
         try:
-            vmm = Path(f"/proc/{KataSandbox.of(sandbox).vmm}/cmdline").read_bytes().split(b"\0")
-            handed = json.loads(containerd.ctr("containers", "info", sandbox).stdout)["Spec"]["annotations"]
+            vmm = Path(f"/proc/{KataSandbox.of(sandbox).vmm}/cmdline").read_bytes().decode().split("\0")
+            passed: dict[str, str] = json.loads(containerd.ctr("containers", "info", sandbox).stdout)["Spec"][
+                "annotations"
+            ]
         finally:
             remove_pod(cri, sandbox)
-    assert kata_sizes([handed]) == [KataSize(1.0, REQUEST_MIB)]
+    return [vmm[vmm.index(flag) + 1].split(",")[0] for flag in ("-smp", "-m")], sandbox, passed
+
+
+def test_a_vm_is_started_with_what_its_pod_requests(containerd: Containerd, tmp_path: Path) -> None:
+    resources: Record = {"cpu_shares": 1024, "cpu_period": 100_000}
+    vm, sandbox, passed = started(containerd, tmp_path, "kata", "{mode: enforce, handlers: [kata]}", resources)
+    assert kata_sizes([passed]) == [KataSize(1.0, REQUEST_MIB)]
     kata = Handler("kata", static=True, default_vcpus_m=VCPUS * 1000, default_memory=MEMORY_MIB << 20)
     sent = HostShare(CpuRecord(1024, 100_000, 100_000), REQUEST_MIB << 20)
     ours = size(VmReading(SandboxId(sandbox), 0), kata, Profile.KATA_GO, asked=sent)
     assert (ours.vcpus, ours.memory) == (VCPUS + 1, (MEMORY_MIB + REQUEST_MIB) << 20)
-    smp, memory = (vmm[vmm.index(flag) + 1].decode() for flag in (b"-smp", b"-m"))
-    assert smp.split(",")[0] == str(ours.vcpus)
-    assert memory.split(",")[0] == f"{MEMORY_MIB + REQUEST_MIB}M"
+    assert vm == [str(ours.vcpus), f"{MEMORY_MIB + REQUEST_MIB}M"]
 
 
 def test_a_vm_that_grows_is_started_with_what_its_pod_requests(containerd: Containerd, tmp_path: Path) -> None:
-    spec = PodSpec(PodUid("uid-grows"), "default", "grows", (ContainerSpec("c", cpu_m=1000, memory_request=96 << 20),))
-    etc, settings, listen = tmp_path / "etc", tmp_path / "nodeward.yaml", tmp_path / "cri.sock"
+    etc = tmp_path / "etc"
     (etc / "containerd").mkdir(parents=True)
     said = (containerd.folder / GROWS / "configuration.toml").read_text()
     (etc / "kata.toml").write_text(said.replace("resource_mgmt = true", "resource_mgmt = false"))
@@ -243,19 +251,7 @@ def test_a_vm_that_grows_is_started_with_what_its_pod_requests(containerd: Conta
         f"[plugins.cri.containerd.runtimes.{GROWS}]\nruntime_type = 'io.containerd.kata.v2'\n"
         f"pod_annotations = ['{PASSED_ON}']\noptions = {{ConfigPath = '{etc}/kata.toml'}}\n"
     )
-    known(tmp_path, spec, "sizing: {mode: enforce}\n")
     within = ("unshare", "-m", "sh", "-c", IN_ETC, str(etc))
-    pod = pod_config("grows", containerd.cgroup_parent, containerd.folder / "logs")
-    with (
-        relay_process(listen, containerd.cri_socket, "--config", str(settings), within=within),
-        node_process(tmp_path, within=within),
-        Cri(listen, containerd.peer / "proto" / "cri.proto") as cri,
-    ):
-        wait_for(lambda: "daemon=answers" in log_of(listen), "a daemon")
-        sandbox = text(cri.call("RunPodSandbox", {"config": pod, "runtime_handler": GROWS}), "pod_sandbox_id")
-        try:
-            vmm = Path(f"/proc/{KataSandbox.of(sandbox).vmm}/cmdline").read_bytes().decode().split("\0")
-        finally:
-            remove_pod(cri, sandbox)
-    sizes = [vmm[vmm.index(flag) + 1].split(",")[0] for flag in ("-smp", "-m")]
-    assert sizes == [str(min(2, os.cpu_count() or 1)), f"{LEAST_MIB + 96}M"], "no more CPUs than the machine has"
+    vm, _, _ = started(containerd, tmp_path, GROWS, "{mode: enforce}", {}, within)
+    most = str(min(2, os.cpu_count() or 1))
+    assert vm == [most, f"{LEAST_MIB + REQUEST_MIB}M"], "no more CPUs than the machine has"

@@ -20,7 +20,7 @@ from nodeward.features.sandboxes.expected import Paths as Ours
 from nodeward.features.sandboxes.expected import expected
 from tests.patience import scaled
 from tests.peers.cgroups import CGROUP_ROOT, controllers_as_before, hierarchies, remove_cgroups
-from tests.peers.cgroupsrs import CgroupsRs, Paths, Places, RefusedError, Sandbox, cgroups_rs
+from tests.peers.cgroupsrs import CgroupsRs, Places, RefusedError, Sandbox, cgroups_rs
 from tests.peers.daemon import until
 from tests.peers.find import absent
 from tests.sandbox_cells import FS, ID, ODD_PATHS, REACHED, RS, Cell
@@ -57,13 +57,6 @@ ROLES = {role.value: role for role in TaskRole}
 def running_oracle() -> Iterator[CgroupsRs]:
     with cgroups_rs() as oracle:
         yield oracle
-
-
-@pytest.mark.parametrize(
-    ("given", "sandbox"), [(":cri-containerd:s1", "/:cri-containerd:s1"), (None, "/kata_sandboxed_pod/s1"), ("", "/")]
-)
-def test_what_names_no_slice_is_a_folder(oracle: CgroupsRs, given: str | None, sandbox: str) -> None:
-    assert oracle.paths(Sandbox("s1", given, only=False)) == Paths(False, sandbox, f"{OVERHEAD}/s1")
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
@@ -164,8 +157,3 @@ if Path("/run/dbus/system_bus_socket").exists():  # as in the guest of tests/vm/
 def cpu_cgroups(places: Places) -> Mapping[int, str]:
     """Where the CPU time of each counts."""
     return {one: found.get("cpu", found.get("", "")) for one, found in places.items()}
-
-
-def test_a_vm_without_vcpu_threads_is_refused(oracle: CgroupsRs, name: str) -> None:
-    with pytest.raises(RefusedError, match="vcpus: none"):
-        oracle.place(Sandbox(name, f"/{name}/{name}", only=False), vcpus=[])

@@ -21,15 +21,8 @@ def test_kata_reads_what_is_written_and_takes_it_and_we_see_it_taken(tmp_path: P
     folder = tmp_path / "volumes"
     written = Path(volumes.write(FILES, path, INFO, str(folder)))
     on = {"path": path}
-    read, none, recorded, taken = kata_volumes(
-        folder,
-        [
-            {"call": "read", **on},
-            {"call": "sandbox", **on},
-            {"call": "record", "sandbox": "sb1", **on},
-            {"call": "sandbox", **on},
-        ],
-    )
+    calls = [{"call": "read"}, {"call": "sandbox"}, {"call": "record", "sandbox": "sb1"}, {"call": "sandbox"}]
+    read, none, recorded, taken = kata_volumes(folder, [call | on for call in calls])
 
     assert (written.stat().st_mode & 0o777, written.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     assert (read.error, read.info) == ("", json.loads(written.read_text()))
@@ -51,13 +44,8 @@ def test_kata_reads_what_is_written_and_takes_it_and_we_see_it_taken(tmp_path: P
 def test_what_kata_writes_is_read_and_what_it_lets_pass_is_told(tmp_path: Path) -> None:
     good = {"volume-type": "block", "device": "/dev/sdb", "fstype": "ext4"}
     bad = {**good, "fstype": "", "metadata": {"encryptionKey": "k"}}
-    added = kata_volumes(
-        tmp_path,
-        [
-            {"call": "add", "path": "/good", "info": json.dumps(good)},
-            {"call": "add", "path": "/bad", "info": json.dumps(bad)},
-        ],
-    )
+    infos = {"/good": json.dumps(good), "/bad": json.dumps(bad)}
+    added = kata_volumes(tmp_path, [{"call": "add", "path": path, "info": info} for path, info in infos.items()])
     found = {one.path: one for one in volumes.listed(FILES, str(tmp_path))}
 
     assert [one.error for one in added] == ["", ""]

@@ -105,11 +105,17 @@ def pass_on(name: str) -> None:
                 at.write_text((at.parent.parent / file).read_text())
 
 
-@pytest.fixture
-def vm(pod: str) -> Iterator[Vm]:
+@contextlib.contextmanager
+def running_vm(pod: str) -> Iterator[Vm]:
     version = 2 if hierarchies() == [CGROUP_ROOT] else 1
     with process() as (shim, _), process() as (vmm, threads):
         yield Vm(pod, version, shim, vmm, threads[0], (threads[1], threads[2]))
+
+
+@pytest.fixture
+def vm(pod: str) -> Iterator[Vm]:
+    with running_vm(pod) as vm:
+        yield vm
 
 
 def cgroups(pid: int, tid: int) -> Mapping[str, str]:
@@ -128,32 +134,39 @@ def leftovers(names: Sequence[str]) -> list[Path]:
     return [root / name.lstrip("/") for root in hierarchies() for name in names if (root / name.lstrip("/")).exists()]
 
 
-def test_everything_is_in_one_cgroup_in_mode_true(vm: Vm) -> None:
-    vm.done("create", "--memory", str(512 * MIB), "--cpu-m", "1500")
-    assert vm.placed().returncode == 0
+@pytest.mark.parametrize("only", [True, False], ids=["only", "split"])
+def test_each_thread_is_where_its_mode_has_it_and_an_ended_sandbox_leaves_only_what_is_shared(
+    pod: str, only: bool
+) -> None:
+    mode = ("--only" if only else "--split",)
+    with running_vm(pod) as vm:
+        before, where = cgroups(vm.vmm, vm.vmm), vm.expected(only)
+        for _ in range(2):  # again, as after a runtime's restart
+            vm.done("create", *mode, "--container", f"c1={pod}/c1", "--memory", str(512 * MIB), "--cpu-m", "1500")
+        assert vm.placed(*mode).returncode == 0
 
-    home = vm.expected(only=True).sandbox
-    for pid, tid in ((vm.shim, vm.shim), (vm.vmm, vm.vmm), (vm.vmm, vm.io), (vm.vmm, vm.vcpus[0])):
-        assert set(cgroups(pid, tid).values()) == {home}
-    file = "memory.limit_in_bytes" if vm.version == 1 else "memory.max"
-    assert text(vm.pod, "memory", file) == str(512 * MIB)
+        assert set(cgroups(vm.shim, vm.shim).values()) == {where.of(TaskRole.SHIM)}
+        for tid, role in ((vm.vmm, TaskRole.VMM), (vm.io, TaskRole.IO), *((one, TaskRole.VCPU) for one in vm.vcpus)):
+            found = cgroups(vm.vmm, tid)
+            cpu, memory = found.get("cpu", found.get("")), found.get("memory", found.get(""))
+            unlimited = where.vmm if only else before.get("cpu", where.vmm)
+            assert cpu == (where.vcpu if role is TaskRole.VCPU else unlimited), role
+            assert memory == where.vmm, role  # of a process, all threads' memory counts where its first thread is
+            assert not only or set(found.values()) == {where.sandbox}, role
+        if only:
+            assert text(pod, "memory", "memory." + ("limit_in_bytes" if vm.version == 1 else "max")) == str(512 * MIB)
+        elif vm.version == 1:
+            assert text(pod, "cpu", "kata_s1/cpu.cfs_quota_us") == "150000"
+        busy = vm.call("delete", *mode)
+        assert busy.returncode == 1
+        assert "still used" in busy.stderr
+        assert str(vm.shim) in busy.stderr
 
+    for _ in range(2):
+        vm.done("delete", *mode, "--container", f"c1={pod}/c1")
 
-def test_only_vcpu_threads_are_in_the_pod_in_mode_false(vm: Vm) -> None:
-    before = cgroups(vm.vmm, vm.vmm)
-    vm.done("create", "--split", "--memory", str(512 * MIB), "--cpu-m", "1500")
-    assert vm.placed("--split").returncode == 0
-
-    where = vm.expected(only=False)
-    assert set(cgroups(vm.shim, vm.shim).values()) == {where.of(TaskRole.SHIM)}
-    for tid, role in ((vm.vmm, TaskRole.VMM), (vm.io, TaskRole.IO), *((one, TaskRole.VCPU) for one in vm.vcpus)):
-        found = cgroups(vm.vmm, tid)
-        cpu, memory = found.get("cpu", found.get("")), found.get("memory", found.get(""))
-        unlimited = before.get("cpu", where.vmm)
-        assert cpu == (where.vcpu if role is TaskRole.VCPU else unlimited), role
-        assert memory == where.vmm, role  # of a process, all threads' memory counts where its first thread is
-    if vm.version == 1:
-        assert text(vm.pod, "cpu", "kata_s1/cpu.cfs_quota_us") == "150000"
+    assert leftovers([f"{pod}/kata-sandbox-s1", f"{pod}/kata_s1", f"{pod}/kata_c1"]) == []
+    assert len(leftovers([pod])) == len(hierarchies())
 
 
 if hierarchies() == [CGROUP_ROOT]:  # cgroup v1 splits threads without it
@@ -185,25 +198,6 @@ def test_the_commands_of_the_page_place_a_sandbox_and_take_it_away(pod: str) -> 
         assert len(leftovers([f"{pod}/kata-sandbox-ID"])) > 0
     typed(of_page("sandboxes.md", "nodeward vms cgroup delete"))
     assert leftovers([f"{pod}/kata-sandbox-ID"]) == []
-
-
-@pytest.mark.parametrize("mode", ["--only", "--split"])
-def test_a_sandbox_that_ended_leaves_nothing_but_what_is_shared(pod: str, mode: str) -> None:
-    with process() as (shim, _), process() as (vmm, threads):
-        vm = Vm(pod, 1, shim, vmm, threads[0], (threads[1], threads[2]))
-        vm.done("create", mode, "--container", f"c1={pod}/c1")
-        vm.done("create", mode, "--container", f"c1={pod}/c1")  # again, as after a runtime's restart
-        assert vm.placed(mode).returncode == 0
-        busy = vm.call("delete", mode)
-        assert busy.returncode == 1
-        assert "still used" in busy.stderr
-        assert str(shim) in busy.stderr
-
-    vm.done("delete", mode, "--container", f"c1={pod}/c1")
-    vm.done("delete", mode, "--container", f"c1={pod}/c1")
-
-    assert leftovers([f"{pod}/kata-sandbox-s1", f"{pod}/kata_s1", f"{pod}/kata_c1"]) == []
-    assert len(leftovers([pod])) == len(hierarchies())
 
 
 def test_a_thread_of_another_process_is_not_moved(vm: Vm) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import product
 
 from nodeward.core.annotations import KATA_QUEUES, KATA_SIZES
-from nodeward.core.vms import Handler, Profile, Room, VmReading
+from nodeward.core.vms import Handler, Profile, Room, Sized, VmReading
 from nodeward.core.workload import CpuRecord, HostShare, SandboxId
 from nodeward.features.sandboxes import sizing
 from nodeward.features.sandboxes.size import CPU_M, size
@@ -34,6 +34,10 @@ def ours(sent: HostShare) -> tuple[int | None, int | None]:
     return found.vcpus, found.memory
 
 
+def decided(handler: Handler, most: Room = MOST) -> list[Sized]:
+    return [sizing.sized(asked, spec, handler, rule, most) for asked, spec, rule, _ in ROWS.values()]
+
+
 def theirs(found: KataSize) -> tuple[int, int]:
     return math.ceil(BASE_M / 1000 + found.cpus), BASE + found.memory_mib * MIB
 
@@ -52,8 +56,7 @@ def test_kata_makes_of_our_annotations_what_we_say() -> None:
     vcpus, memory = KATA_SIZES
     here = len(os.sched_getaffinity(0))
     most = Room(here * CPU_M, 1 << 40)
-    decided = [sizing.sized(asked, spec, GROWS, rule, most) for asked, spec, rule, _ in ROWS.values()]
-    sent = [one.annotations for one in decided]
+    sent = [one.annotations for one in decided(GROWS, most)]
     assert {tuple(one) for one in sent} >= {(), (memory,), (vcpus, memory)}
     ours = [size(VmReading(SandboxId("s"), 0), GROWS, Profile.KATA_GO, one) for one in sent]
     made = kata_vms(KataSize(BASE_M / CPU_M, 256), GROWS.enable_annotations, sent)
@@ -65,11 +68,7 @@ def test_kata_makes_of_our_annotations_what_we_say() -> None:
 
 
 def test_our_sum_is_katas() -> None:
-    decided = [sizing.sized(asked, spec, KATA, rule, MOST) for asked, spec, rule, _ in ROWS.values()]
-    sent = [HostShare(CpuRecord(0, one.cpu_quota, one.cpu_period), one.memory_limit) for one in decided] + ODD
-    assert [*map(ours, sent)] == [*map(theirs, kata_sizes([*map(annotations, sent)]))]
-    crio = [
-        sizing.sized(asked, spec, replace(KATA, runtime_type="vm"), rule, MOST)
-        for asked, spec, rule, _ in ROWS.values()
-    ]
-    assert kata_sizes([one.annotations for one in crio]) == kata_sizes([*map(annotations, sent[: len(decided)])])
+    told = [HostShare(CpuRecord(0, one.cpu_quota, one.cpu_period), one.memory_limit) for one in decided(KATA)]
+    assert [*map(ours, told + ODD)] == [*map(theirs, kata_sizes([*map(annotations, told + ODD)]))]
+    crio = [one.annotations for one in decided(replace(KATA, runtime_type="vm"))]
+    assert kata_sizes(crio) == kata_sizes([*map(annotations, told)])

@@ -4,7 +4,7 @@ import errno
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from nodeward.core.vms import VmReading
+from nodeward.core.vms import CgroupReading, Place, VmReading
 from nodeward.core.workload import SandboxId
 from nodeward.host.hostfs import OsFiles
 from nodeward.neighbours.kata.cgroups import Trees
@@ -107,6 +107,12 @@ class Host:
                     self.files.faults["/" + str(file.relative_to(self.root))] = errno.ESRCH
                     file.unlink()
             (self.root / "proc" / str(pid)).rmdir()
+
+
+def at(place: Place, reading: VmReading) -> CgroupReading:
+    found = reading.cgroup(place)
+    assert found is not None
+    return found
 
 
 def shim(sandbox: str, *more: str) -> bytes:

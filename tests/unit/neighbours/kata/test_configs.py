@@ -123,23 +123,21 @@ def answering(body: bytes, status: bytes = b"200 OK") -> Serve:
     return serve
 
 
-def test_what_a_guest_uses_is_its_total_less_what_is_available(tmp_path: Path) -> None:
-    assert asked(tmp_path, answering(b'x{a="b"} 1\n' * 10_000 + SAID)) == 500_000_000
+ANSWERS = {
+    "its total less what is available": (b'x{a="b"} 1\n' * 10_000 + SAID, 500_000_000),
+    "an older guest tells what is free": (SAID.replace(b"available", b"free"), 500_000_000),
+    "kibibytes": (SAID.replace(b"e+09", b"e+06"), 500_000 * 1024),
+    "more available than there is": (SAID.replace(b"1.5e", b"9e"), None),
+    "no number": (SAID.replace(b"2e+09", b"1e+999"), None),
+    "nothing": (b"", None),
+    "a line too long": (b"kata_guest_meminfo{" + b'item="mem_total",' * 50_000 + b"} NaN\n", None),
+    "one beside others": (b'kata_guest_meminfo{a="' + b"x" * 600 + b'"} 1\n' + SAID, 500_000_000),
+}
 
 
-@pytest.mark.parametrize(
-    ("body", "used"),
-    [
-        pytest.param(SAID.replace(b"available", b"free"), 500_000_000, id="an-older-guest-tells-what-is-free"),
-        pytest.param(SAID.replace(b"e+09", b"e+06"), 500_000 * 1024, id="kibibytes"),
-        pytest.param(SAID.replace(b"1.5e", b"9e"), None, id="more-available-than-there-is"),
-        pytest.param(SAID.replace(b"2e+09", b"1e+999"), None, id="no-number"),
-        pytest.param(b"", None, id="nothing"),
-        pytest.param(b"kata_guest_meminfo{" + b'item="mem_total",' * 50_000 + b"} NaN\n", None, id="a-line-too-long"),
-        pytest.param(b'kata_guest_meminfo{a="' + b"x" * 600 + b'"} 1\n' + SAID, 500_000_000, id="one-beside-others"),
-    ],
-)
-def test_what_it_says_is_taken_with_care(tmp_path: Path, body: bytes, used: int | None) -> None:
+@pytest.mark.parametrize("case", ANSWERS)
+def test_what_a_guest_uses_is_taken_with_care(tmp_path: Path, case: str) -> None:
+    body, used = ANSWERS[case]
     assert asked(tmp_path, answering(body)) == used
 
 
@@ -187,34 +185,33 @@ V2 = Mount(ROOT, "cgroup2", ("rw",), ("rw",))
 HYBRID = Mount(f"{ROOT}/unified", "cgroup2", ("rw",), ("rw",))
 
 
-@pytest.mark.parametrize(
-    ("mounts", "found"),
-    [
-        pytest.param([V2], Trees(2, ROOT, ROOT, ROOT), id="v2"),
-        pytest.param([], Trees(2, ROOT, ROOT, ROOT), id="nothing-is-told"),
-        pytest.param(
-            [v1("memory", "memory"), v1("cpu", "cpu"), v1("cpuacct", "cpuacct")],
-            Trees(1, f"{ROOT}/memory", f"{ROOT}/cpuacct", f"{ROOT}/cpu"),
-            id="v1-mounted-apart",
-        ),
-        pytest.param(
-            [HYBRID, v1("memory", "memory"), v1("cpu,cpuacct", "cpu", "cpuacct")],
-            Trees(1, f"{ROOT}/memory", f"{ROOT}/cpu,cpuacct", f"{ROOT}/cpu,cpuacct", unified=f"{ROOT}/unified"),
-            id="v1-mounted-together-beside-v2",
-        ),
-        pytest.param(
-            [HYBRID, v1("cpuacct", "cpuacct"), v1("cpu", "cpu")],
-            Trees(2, f"{ROOT}/unified", f"{ROOT}/cpuacct", f"{ROOT}/cpu", cpu_version=1),
-            id="memory-is-counted-by-v2-and-cpu-by-v1",
-        ),
-    ],
-)
-def test_each_controller_has_its_own_tree(mounts: list[Mount], found: Trees) -> None:
+MEM, CPU, ACCT, HUGE = (f"{ROOT}/{name}" for name in ("memory", "cpu", "cpuacct", "hugetlb"))
+BOTH = f"{ROOT}/cpu,cpuacct"
+COUNTS = Mount(ROOT, "cgroup2", ("rw",), ("rw", "memory_hugetlb_accounting"))
+TREES = {
+    "v2": ([V2], Trees(2, ROOT, ROOT, ROOT)),
+    "nothing is told": ([], Trees(2, ROOT, ROOT, ROOT)),
+    "v1, mounted apart": (
+        [v1("memory", "memory"), v1("cpu", "cpu"), v1("cpuacct", "cpuacct")],
+        Trees(1, MEM, ACCT, CPU),
+    ),
+    "v1, mounted together beside v2": (
+        [HYBRID, v1("memory", "memory"), v1("cpu,cpuacct", "cpu", "cpuacct")],
+        Trees(1, MEM, BOTH, BOTH, unified=f"{ROOT}/unified"),
+    ),
+    "memory is counted by v2 and CPU by v1": (
+        [HYBRID, v1("cpuacct", "cpuacct"), v1("cpu", "cpu")],
+        Trees(2, f"{ROOT}/unified", ACCT, CPU, cpu_version=1),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TREES)
+def test_each_controller_has_its_own_tree(case: str) -> None:
+    mounts, found = TREES[case]
     assert trees(mounts, ROOT) == found
 
 
 def test_where_huge_pages_are_limited_and_whether_memory_has_them_too() -> None:
-    counts = Mount(ROOT, "cgroup2", ("rw",), ("rw", "memory_hugetlb_accounting"))
-    assert trees([counts], ROOT).memory_has_huge
-    assert not trees([V2], ROOT).memory_has_huge
-    assert trees([v1("memory", "memory"), v1("hugetlb", "hugetlb")], ROOT).hugetlb == f"{ROOT}/hugetlb"
+    assert [trees([one], ROOT).memory_has_huge for one in (COUNTS, V2)] == [True, False]
+    assert trees([v1("memory", "memory"), v1("hugetlb", "hugetlb")], ROOT).hugetlb == HUGE

@@ -8,6 +8,7 @@ import pytest
 from nodeward.core.events import VmsRead
 from nodeward.core.modes import Mode
 from nodeward.core.vms import UNLIMITED, CgroupDriver, Place, TaskRole
+from nodeward.core.workload import SandboxId
 from nodeward.features.root import State
 from nodeward.features.sandboxes.settings import SandboxesSettings
 from nodeward.features.sandboxes.view import sandboxes_view
@@ -17,7 +18,7 @@ from nodeward.neighbours.kata.cgroups import Trees
 from nodeward.neighbours.kata.reader import SEARCH_S
 from nodeward.neighbours.kata.tasks import PAGE
 from tests.unit.features.build import Told
-from tests.unit.neighbours.kata.host import POD, V1, V2, A, B, Host, qemu, shim
+from tests.unit.neighbours.kata.host import POD, V1, V2, A, B, Host, at, qemu, shim
 
 TICK_NS = 10_000_000
 MIB = 1 << 20
@@ -68,9 +69,7 @@ def test_every_process_and_thread_has_its_role_time_memory_and_place(host: Host)
 
 def test_the_cgroups_of_pod_and_sandbox_are_read_with_their_limits(host: Host) -> None:
     reading, found = host.only(), host.round()
-    pod, own = reading.cgroup(Place.POD), reading.cgroup(Place.SANDBOX)
-    assert pod is not None
-    assert own is not None
+    pod, own = at(Place.POD, reading), at(Place.SANDBOX, reading)
     assert (pod.path, pod.memory, pod.memory_limit, pod.cpu_ns, pod.cpu_limit_m, pod.oom_kills) == (
         *(POD, 300, 4096, 1_500_000, 1500, 1),
     )
@@ -101,11 +100,9 @@ def test_on_cgroup_v1_a_vcpu_is_told_by_the_cgroup_it_was_moved_to(tmp_path: Pat
         Place.SANDBOX: OWN,
         Place.OVERHEAD: OUTSIDE,
     }
-    pod, outside = reading.cgroup(Place.POD), reading.cgroup(Place.OVERHEAD)
-    assert pod is not None
+    pod, outside = at(Place.POD, reading), at(Place.OVERHEAD, reading)
     assert (pod.memory, pod.memory_limit, pod.cpu_limit_m) == (300, UNLIMITED, UNLIMITED)
     assert pod.oom_kills == 2, "cgroup v1 counts a kill only where the process was"
-    assert outside is not None
     assert (outside.memory, outside.cpu_ns, outside.oom_kills) == (None, 77, None)
 
 
@@ -114,39 +111,28 @@ def test_where_memory_is_counted_by_v2_and_cpu_by_v1_each_is_read_in_its_own_tre
     host.process(10, shim(A), cgroup=f"2:cpuacct:{OWN}\n1:cpu:{OWN}\n0::{OWN}\n")
     host.write(f"/sys/fs/cgroup/unified{OWN}/memory.current", "200\n")
     host.write(f"{V1.cpuacct}{OWN}/cpuacct.usage", "77\n")
-    own = host.only().cgroup(Place.SANDBOX)
-    assert own is not None
+    own = at(Place.SANDBOX, host.only())
     assert (own.memory, own.cpu_ns) == (200, 77)
 
 
-def test_vcpus_are_told_by_kvms_debugfs_where_names_are_all_alike(host: Host) -> None:
+def test_vcpus_whose_names_are_all_alike_are_told_by_kvms_debugfs_else_said_to_be_unknown(host: Host) -> None:
     host.process(20, qemu(A), parent=10, start=200, ticks=120, cgroup=f"0::{OWN}\n", threads=PLAIN)
+    reading = host.only()
+    assert (reading.of(TaskRole.VCPU), len(reading.of(TaskRole.IO))) == ((), 3)
+    assert [fault for fault in reading.faults if "which threads of VMM 20 are vCPUs is not known" in fault]
     for number, tid in enumerate((22, 23)):
         host.write(f"/sys/kernel/debug/kvm/20-14/vcpu{number}/pid", f"{tid}\n")
     host.write("/sys/kernel/debug/kvm/99-14/vcpu0/pid", "21\n")
-    assert [one.tid for one in host.only().of(TaskRole.VCPU)] == [22, 23]
+    assert [one.tid for one in host.only(after_s=SEARCH_S).of(TaskRole.VCPU)] == [22, 23]
 
 
-def test_vcpus_that_nothing_tells_are_said_to_be_unknown(host: Host) -> None:
-    host.process(20, qemu(A), parent=10, start=200, cgroup=f"0::{OWN}\n", threads=PLAIN)
-    reading = host.only()
-    assert reading.of(TaskRole.VCPU) == ()
-    assert len(reading.of(TaskRole.IO)) == 3
-    assert [fault for fault in reading.faults if "which threads of VMM 20 are vCPUs is not known" in fault]
-
-
-def test_a_move_is_seen_within_two_rounds(host: Host) -> None:
+def test_a_move_and_a_new_thread_are_seen_within_two_rounds(host: Host) -> None:
     host.only()
     host.process(10, shim(A), ticks=7, pages=100, cgroup="0::/system.slice/containerd.service\n")
-    readings = [host.only(), host.only()]
-    assert readings[-1].of(TaskRole.SHIM)[0].cgroup == "/system.slice/containerd.service"
-
-
-def test_a_new_thread_is_seen_in_the_next_round_but_one(host: Host) -> None:
-    host.only()
     more = {**NAMED, 24: ("CPU 2/KVM", 1)}
     host.process(20, qemu(A), parent=10, start=200, ticks=121, cgroup=f"0::{OWN}\n", threads=more)
     readings = [host.only(), host.only()]
+    assert readings[-1].of(TaskRole.SHIM)[0].cgroup == "/system.slice/containerd.service"
     assert len(readings[-1].of(TaskRole.VCPU)) == 3
 
 
@@ -244,30 +230,25 @@ def test_a_cgroup_path_that_climbs_out_is_not_followed(host: Host) -> None:
     assert not [path for path in host.files.reads if "etc" in path]
 
 
-def test_systemd_scopes_and_slices_with_escapes_are_taken_as_they_are(tmp_path: Path) -> None:
+SLICE = r"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2\x2d3.slice"
+PLACES: dict[str, tuple[str, dict[SandboxId, str], list[tuple[Place, str]]]] = {
+    "escapes are taken as they are": (f"{SLICE}/cri-containerd-{A}.scope", {}, [(Place.POD, SLICE)]),
+    "without a pod the cgroup above is no pod's": (f"/docker/kata_{A}", {}, [(Place.SANDBOX, f"/docker/kata_{A}")]),
+    "by the runtime's word": ("/system.slice/x.service", {A: "/pods/one"}, [(Place.POD, "/pods/one")]),
+}
+"""Where the shim is, what the runtime has told, and the cgroups that are read."""
+
+
+@pytest.mark.parametrize("case", PLACES)
+def test_the_pods_cgroup_is_found_above_the_shims_or_by_the_runtimes_word(tmp_path: Path, case: str) -> None:
+    home, told, places = PLACES[case]
     host = Host(tmp_path)
-    pod = r"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2\x2d3.slice"
-    host.process(10, shim(A), cgroup=f"0::{pod}/cri-containerd-{A}.scope\n")
-    host.write(f"/sys/fs/cgroup{pod}/memory.current", "5\n")
-    found = host.round()
-    assert [one.path for one in found.readings[0].cgroups] == [pod]
-    assert found.driver is CgroupDriver.SYSTEMD
-
-
-def test_without_a_pod_the_cgroup_above_is_no_pods(tmp_path: Path) -> None:
-    host = Host(tmp_path)
-    host.process(10, shim(A), cgroup=f"0::/docker/kata_{A}\n")
-    host.write(f"/sys/fs/cgroup/docker/kata_{A}/memory.current", "5\n")
-    host.write("/sys/fs/cgroup/docker/memory.current", "6\n")
-    assert [one.place for one in host.only().cgroups] == [Place.SANDBOX]
-
-
-def test_the_pods_cgroup_is_read_by_the_runtimes_word_where_no_process_is_in_it(tmp_path: Path) -> None:
-    host = Host(tmp_path)
-    host.process(10, shim(A), cgroup="0::/system.slice/containerd.service\n")
-    host.write("/sys/fs/cgroup/pods/one/memory.current", "5\n")
-    (reading,) = host.round({A: "/pods/one"}).readings
-    assert [(one.place, one.path) for one in reading.cgroups] == [(Place.POD, "/pods/one")]
+    host.process(10, shim(A), cgroup=f"0::{home}\n")
+    for path in (SLICE, "/docker", f"/docker/kata_{A}", "/pods/one"):
+        host.write(f"/sys/fs/cgroup{path}/memory.current", "5\n")
+    found = host.round(told)
+    assert [(one.place, one.path) for one in found.readings[0].cgroups] == places
+    assert (found.driver is CgroupDriver.SYSTEMD) is (SLICE in home)
 
 
 def test_files_that_cannot_be_read_are_unknown_and_never_zero(host: Host) -> None:
@@ -275,13 +256,8 @@ def test_files_that_cannot_be_read_are_unknown_and_never_zero(host: Host) -> Non
         host.files.faults[path] = errno.EACCES
     host.write(f"/sys/fs/cgroup{OWN}/cpu.stat", "usage_usec many\n")
     reading = host.only()
-    pod, own = reading.cgroup(Place.POD), reading.cgroup(Place.SANDBOX)
-    assert pod is not None
-    assert pod.memory is None
-    assert pod.cpu_ns == 1_500_000
-    assert own is not None
-    assert own.cpu_ns is None
-    assert reading.guest_ram is None
+    pod, own = at(Place.POD, reading), at(Place.SANDBOX, reading)
+    assert (pod.memory, pod.cpu_ns, own.cpu_ns, reading.guest_ram) == (None, 1_500_000, None, None)
     said = " ".join(reading.faults)
     assert f"{POD}/memory.current" in said
     assert "/proc/20/smaps" in said

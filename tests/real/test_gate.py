@@ -2,21 +2,21 @@
 before its verdict, whatever dies meanwhile. The runtime handler with the gate is `runc`, by a RuntimeClass.
 """
 
-import http.client
 import json
 import signal
-import socket
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 
+from nodeward.people import client
 from tests.component.relay.rig import log_of, relay_process
 from tests.peers.containerd import Containerd
 from tests.peers.daemon import WITHIN_S, Daemon, until
@@ -55,17 +55,10 @@ class Node:
         rows = gates.get("rows") if isinstance(gates, dict) else None
         return {str(row["pod"]) for row in rows if isinstance(row, dict)} if isinstance(rows, list) else set()
 
-    def set_gate(self, name: str, verdict: str) -> Record:
-        link = http.client.HTTPConnection("nodeward", timeout=WITHIN_S)
-        link.sock = socket.socket(socket.AF_UNIX)
-        link.sock.connect(str(self.daemon.folder / "run" / "podapi.sock"))
+    def set_gate(self, name: str, verdict: str) -> None:
         asked = {"namespace": "default", "name": name, "verdict": verdict, "reason": "said so"}
-        link.request("POST", "/v1/SetGate", json.dumps(asked), {"Content-Type": "application/json"})
-        answer = link.getresponse()
-        found: Record = json.loads(answer.read())
-        link.close()
-        assert answer.status == 200, found
-        return found
+        podapi = str(self.daemon.folder / "run" / "podapi.sock")
+        client.get("/v1/SetGate", podapi, "POST", json.dumps(asked).encode())
 
     def kill(self) -> None:
         assert self.daemon.process is not None
@@ -82,42 +75,27 @@ def mark(name: str) -> str:
     return {OPENED: "86399.4711", DENIED: "86399.4712"}[name]
 
 
-@dataclass(slots=True)
-class Watch:
-    """When a process of each pod was seen first, by /proc, and how often all were looked at."""
-
-    seen: dict[str, float] = field(default_factory=dict)
-    looks: int = 0
-
-    def look(self) -> None:
-        self.looks += 1
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    words = (entry / "cmdline").read_bytes().split(b"\0")
-                except OSError:
-                    continue
-                for name in (OPENED, DENIED):
-                    if mark(name).encode() in words:
-                        self.seen.setdefault(name, time.monotonic())
-
-
 @contextmanager
-def watching() -> Iterator[Watch]:
-    """Looks at every process of the machine, again and again."""
-    watch, end = Watch(), threading.Event()
+def watching() -> Iterator[dict[str, float]]:
+    """When a process of each pod was seen first: every process of the machine is looked at, again and again."""
+    seen, end = dict[str, float](), threading.Event()
 
-    def run() -> None:
+    def look() -> None:
         while not end.wait(0.02):
-            watch.look()
+            for entry in Path("/proc").glob("[0-9]*/cmdline"):
+                with suppress(OSError):
+                    words = entry.read_bytes().split(b"\0")
+                    for name in (OPENED, DENIED):
+                        if mark(name).encode() in words:
+                            seen.setdefault(name, time.monotonic())
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield watch
-    finally:
-        end.set()
-        thread.join(WITHIN_S)
+    with ThreadPoolExecutor(1) as thread:
+        looking = thread.submit(look)
+        try:
+            yield seen
+            assert not looking.done(), "it looks to the end"
+        finally:
+            end.set()
 
 
 @pytest.fixture(name="node", params=["sandbox", "container"])
@@ -154,7 +132,7 @@ def ended(process: subprocess.Popen[bytes] | None) -> None:
 
 
 def test_a_gated_container_has_no_process_before_its_verdict_whatever_dies(node: Node) -> None:
-    with watching() as watch, node.containerd.cri() as direct:
+    with watching() as seen, node.containerd.cri() as direct:
         node.create(OPENED)
         node.create(DENIED)
         until(lambda: node.asked() == {OPENED, DENIED}, "both are held at their gates")
@@ -170,8 +148,7 @@ def test_a_gated_container_has_no_process_before_its_verdict_whatever_dies(node:
         node.set_gate(DENIED, "DENIED")
         until(lambda: bool(node.refused(OPENED, "no verdict was set yet")), "the wait ends without a verdict")
         sandboxes = direct.call("ListPodSandbox")
-        assert watch.looks, "every process was looked at"
-        assert watch.seen == {}
+        assert seen == {}
         assert bool(sandboxes) is (node.at == "container")
         assert not direct.call("ListContainers")
         passed_s = time.monotonic()
@@ -181,5 +158,5 @@ def test_a_gated_container_has_no_process_before_its_verdict_whatever_dies(node:
         until(lambda: node.running(OPENED), "it runs by the verdict of before the kill")
         again = node.refused(DENIED, "DENIED (said so)")
         until(lambda: node.refused(DENIED, "DENIED (said so)") > again, "kubelet tries the other one again")
-    assert watch.seen.keys() == {OPENED}
-    assert watch.seen[OPENED] > passed_s
+    assert seen.keys() == {OPENED}
+    assert seen[OPENED] > passed_s

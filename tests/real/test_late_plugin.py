@@ -5,17 +5,13 @@ time. A plugin that does not is dropped, and hears nothing of what was created m
 whole of what others have reported as containers lost during Synchronize. The cure is to connect again.
 """
 
-import itertools
 import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -23,57 +19,6 @@ from tests.peers.containerd import IMAGE, Containerd, NriOptions
 from tests.peers.cri import container_config, remove_pod, start
 from tests.peers.daemon import WITHIN_S, daemon, until
 from tests.rigs.containers import a_containerd, pod_of, run_pod
-
-_T = TypeVar("_T")
-THREADS = 4
-
-
-@dataclass(slots=True)
-class Made:
-    id: str
-    begun: float
-    done: float
-
-
-@dataclass(slots=True)
-class Churn:
-    make: Callable[[int], str]
-    made: list[Made] = field(default_factory=list)
-    _numbers: Iterator[int] = field(default_factory=itertools.count)
-    _stop: threading.Event = field(default_factory=threading.Event)
-    _more: threading.Condition = field(default_factory=threading.Condition)
-
-    def work(self) -> None:
-        while not self._stop.is_set():
-            begun = time.monotonic()
-            made = self.make(next(self._numbers))
-            with self._more:
-                self.made.append(Made(made, begun, time.monotonic()))
-                self._more.notify_all()
-
-    def wait_for(self, count: int, timeout_s: float = 60.0) -> None:
-        """Returns when so many more have been made than now."""
-        with self._more:
-            goal = len(self.made) + count
-            assert self._more.wait_for(lambda: len(self.made) >= goal, timeout_s), f"no {count} more in {timeout_s} s"
-
-    def stop(self) -> None:
-        self._stop.set()
-
-
-@contextmanager
-def churning(make: Callable[[int], str]) -> Iterator[Churn]:
-    """`make(number)` in several threads for as long as the block, or until `stop`; what it raises is raised here."""
-    churn = Churn(make)
-    with ThreadPoolExecutor(THREADS) as threads:
-        working = [threads.submit(churn.work) for _ in range(THREADS)]
-        try:
-            yield churn
-        finally:
-            churn.stop()
-        for each in working:
-            each.result()
-
 
 PATIENCE_S = 2.0
 """How long this containerd waits for a plugin: the default."""
@@ -94,29 +39,38 @@ def until_called(containerd: Containerd, plugin: str, times: int) -> None:
 
 
 def test_the_daemon_knows_every_pod_that_was_made_while_it_registered(containerd: Containerd) -> None:
-    pods: dict[str, str] = {}
-    called = containerd.synchronized(DAEMON)
-    with containerd.cri() as cri, tempfile.TemporaryDirectory(prefix="nwd") as own:
+    called, is_enough = containerd.synchronized(DAEMON), threading.Event()
+    with (
+        containerd.cri() as cri,
+        tempfile.TemporaryDirectory(prefix="nwd") as own,
+        daemon(containerd.nri_socket, Path(own)) as node,
+        ThreadPoolExecutor(4) as threads,
+    ):
 
-        def make(number: int) -> str:
-            pod, container = run_pod(containerd, cri, f"stream-{number}")
-            pods[container] = pod
-            return container
+        def make(thread: int) -> dict[str, str]:
+            """Container to pod, of those that it made until it is enough, and of one more."""
+            made, last = dict[str, str](), False
+            while not last:
+                last = is_enough.is_set()
+                pod, container = run_pod(containerd, cri, f"stream-{thread}-{len(made)}")
+                made[container] = pod
+            return made
 
-        with daemon(containerd.nri_socket, Path(own)) as node:
-            with churning(make) as churn:
-                until_called(containerd, DAEMON, called + 1)
-                assert node.process is not None
-                node.process.kill()
-                node.process.wait(timeout=WITHIN_S)
-                churn.wait_for(2)
-                node.start()
-                until_called(containerd, DAEMON, called + 2)
-                churn.wait_for(2)
-            until(lambda: node.containers() == set(pods), "it shows every pod")
-            for pod in pods.values():
-                remove_pod(cri, pod)
-            until(lambda: node.rows() == [], "it has forgotten every pod")
+        until_called(containerd, DAEMON, called + 1)
+        making = [threads.submit(make, thread) for thread in range(4)]
+        try:
+            assert node.process is not None
+            node.process.kill()
+            node.process.wait(timeout=WITHIN_S)
+            node.start()
+            until_called(containerd, DAEMON, called + 2)
+        finally:
+            is_enough.set()
+        pods = {container: pod for one in making for container, pod in one.result().items()}
+        until(lambda: node.containers() == set(pods), "it shows every pod")
+        for pod in pods.values():
+            remove_pod(cri, pod)
+        until(lambda: node.rows() == [], "it has forgotten every pod")
 
 
 def test_a_daemon_that_stalls_once_costs_one_wait_and_mends_what_it_missed(containerd: Containerd) -> None:

@@ -78,17 +78,6 @@ def test_containerd_starts_the_daemon_and_after_a_restart_another(
     until(lambda: not node.containers(), "no container is left")
 
 
-def test_a_daemon_that_dies_is_not_started_again_by_containerd(containerd: Containerd, node: Daemon) -> None:
-    """containerd starts its plugins only when it starts itself, so the launched form has nobody who brings it back."""
-    until(lambda: containerd.synchronized(PLUGIN) == 1, "containerd calls the daemon it has started")
-    pid = holder(node)
-    subprocess.run(containerd.inside("kill", "-9", pid), timeout=WITHIN_S, check=True)
-    until(lambda: not lives(containerd, pid), "the daemon is dead")
-    with containerd.cri() as cri:
-        remove_pod(cri, run_pod(containerd, cri, "alone")[0])
-    assert (containerd.synchronized(PLUGIN), holder(node)) == (1, pid)
-
-
 def test_no_container_is_refused_at_the_start_when_containerd_launches_the_plugin_it_requires(node: Daemon) -> None:
     with launching(node, required=("nodeward",)) as containerd, containerd.cri() as cri:
         begun: list[tuple[str, str]] = []

@@ -4,7 +4,6 @@ What an operator is told about it (docs/limits.md, docs/webhook.md) was seen her
 refused while the plugin is away and with which words, what is exempt, and the gap that stays.
 """
 
-import asyncio
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,6 @@ from tests.peers.containerd import IMAGE, Containerd, NriOptions
 from tests.peers.cri import Cri, container_config, remove_pod, start
 from tests.peers.daemon import WITHIN_S, daemon, until
 from tests.peers.nriside import Record, text
-from tests.peers.plugin import RawPlugin, raw_plugin
 from tests.rigs.containers import a_containerd, pod_of
 
 TOLERATE = "tolerate-missing-plugins.example.com"
@@ -117,21 +115,3 @@ def test_only_a_pod_with_the_webhooks_annotation_needs_the_daemon_where_the_runt
                 cri, pod_of(by_annotation, "served", annotations=written), container_config("app", IMAGE)
             )
             assert container in node.containers()
-
-
-def test_the_container_in_whose_call_the_plugin_hung_passes_and_the_next_does_not(
-    containerd: Containerd, cri: Cri
-) -> None:
-    """The gap that stays in NRI: a plugin counts as there in the call in which it fails."""
-
-    async def story() -> tuple[str, str]:
-        silent: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        hung = RawPlugin({"CreateContainer": lambda request: silent}, events=1 << 3)
-        async with asyncio.timeout(WITHIN_S), raw_plugin(containerd.nri_socket, hung, "nodeward", "20"):
-            await asyncio.to_thread(until, lambda: containerd.synchronized("20-nodeward") == 1, "it is called")
-            first = await asyncio.to_thread(outcome, cri, pod_of(containerd, "slips"))
-            return first, await asyncio.to_thread(outcome, cri, pod_of(containerd, "stopped"))
-
-    first, second = asyncio.run(story())
-    assert first == ""
-    assert REFUSED in second

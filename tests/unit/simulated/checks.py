@@ -93,21 +93,10 @@ def settled(world: World, life: Life) -> list[str]:
 
 def tables(state: State) -> dict[str, Sized]:
     """What the engine remembers of pods."""
-    pods, limits = state.pods, state.limits
-    return {
-        "specs": pods.specs,
-        "sandboxes": pods.sandboxes,
-        "containers": pods.containers,
-        "by_pod": pods.by_pod,
-        "sandbox_of": pods.sandbox_of,
-        "creating": pods.creating,
-        "wanted": limits.wanted,
-        "answered": limits.answered,
-        "readings": limits.readings,
-        "repairs": limits.repairs_ns,
-        "misses": limits.misses,
-        "asks": state.asks,
-    }
+    of_pods = ("specs", "sandboxes", "containers", "by_pod", "sandbox_of", "creating")
+    of_limits = ("wanted", "answered", "readings", "repairs_ns", "misses")
+    kept = ((state.pods, of_pods), (state.limits, of_limits), (state, ("asks",)))
+    return {name: getattr(part, name) for part, names in kept for name in names}
 
 
 def nothing_left(world: World, life: Life) -> list[str]:

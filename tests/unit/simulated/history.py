@@ -258,17 +258,9 @@ class History:
         return self.world.life
 
     def outcome(self) -> Outcome:
-        trace, world = self.world.trace, self.world
-        return Outcome(
-            self.seed,
-            trace.digest(),
-            world.decisions.hexdigest(),
-            tuple(world.violations),
-            tuple(trace.story),
-            self.events,
-            self.lives,
-            self.pods,
-        )
+        world, counts = self.world, (self.events, self.lives, self.pods)
+        told = (world.trace.digest(), world.decisions.hexdigest(), tuple(world.violations), tuple(world.trace.story))
+        return Outcome(self.seed, *told, *counts)
 
     async def play(self) -> None:
         daemon = asyncio.ensure_future(self.daemon())

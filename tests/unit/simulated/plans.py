@@ -77,44 +77,26 @@ def _overhead(a: int, b: int, c: int) -> Kind:
 
 
 def _own_annotation(a: int, b: int, c: int) -> Kind:
-    text = json.dumps({"app": {EPC: str(a * PAGE)}})
-    return Kind(
-        (_spec("app"), _spec("web")),
-        {},
-        None,
-        noted={"app": a * PAGE, "web": 0},
-        annotations={"nodeward.io/limits": text},
-        in_api=False,
-    )
+    notes = {"nodeward.io/limits": json.dumps({"app": {EPC: str(a * PAGE)}})}
+    return Kind((_spec("app"), _spec("web")), {}, None, {"app": a * PAGE, "web": 0}, notes, in_api=False)
 
 
 def _upstream_annotation(a: int, b: int, c: int) -> Kind:
     notes = {"epc-limit.nri.io/container.app": str(a * PAGE), "epc-limit.nri.io/pod": str(b * PAGE)}
-    return Kind(
-        (_spec("app"), _spec("web")),
-        {},
-        None,
-        noted={"app": a * PAGE or None, "web": b * PAGE or None},
-        annotations=notes,
-        in_api=False,
-    )
+    noted = {"app": a * PAGE or None, "web": b * PAGE or None}
+    return Kind((_spec("app"), _spec("web")), {}, None, noted, notes, in_api=False)
 
 
 def _annotated_otherwise(a: int, b: int, c: int) -> Kind:
     """The annotation promises another amount than the spec, which wins as soon as it is known."""
     noted = {"epc-limit.nri.io": str(c * PAGE)}
-    return Kind((_spec("app", a),), {"app": a * PAGE}, a * PAGE, noted={"app": c * PAGE or None}, annotations=noted)
+    return Kind((_spec("app", a),), {"app": a * PAGE}, a * PAGE, {"app": c * PAGE or None}, noted)
 
 
 def _annotated_for_nothing(a: int, b: int, c: int) -> Kind:
     """An annotation limits what the spec, once known, leaves alone."""
-    return Kind(
-        (_spec("app"),),
-        {"app": None},
-        None,
-        noted={"app": c * PAGE or None},
-        annotations={"epc-limit.nri.io/pod": str(c * PAGE)},
-    )
+    notes = {"epc-limit.nri.io/pod": str(c * PAGE)}
+    return Kind((_spec("app"),), {"app": None}, None, {"app": c * PAGE or None}, notes)
 
 
 def _unknown(a: int, b: int, c: int) -> Kind:

@@ -8,6 +8,7 @@ come from one seed, each pod's from a source of its own.
 import asyncio
 import errno
 import hashlib
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -109,27 +110,21 @@ class World:
 
     # ---- the runtime, towards the daemon
 
+    def _in_turn(self) -> AbstractAsyncContextManager[object]:
+        return self._turn if self.serial else nullcontext()
+
     async def tell(self, event: ev.Event) -> None:
         """Tells of what happened, in its turn, if the daemon is connected."""
-        if self.serial:
-            async with self._turn:
-                self._told(event)
-        else:
-            self._told(event)
-
-    def _told(self, event: ev.Event) -> None:
-        if self.life is not None and self.life.connected:
-            self.life.core.tell(event)
-            self._heard(event)
+        async with self._in_turn():
+            if self.life is not None and self.life.connected:
+                self.life.core.tell(event)
+                self._heard(event)
 
     def _heard(self, event: ev.Event) -> None:
-        match event:
-            case ev.SandboxStarted():
-                self._mark(event.sandbox, None)
-            case ev.Created() | ev.Started() | ev.Updating() | ev.Updated():
-                self._mark(event.sandbox, event.container.id)
-            case _:
-                pass
+        if isinstance(event, ev.SandboxStarted):
+            self._mark(event.sandbox, None)
+        elif isinstance(event, (ev.Created, ev.Started, ev.Updating, ev.Updated)):
+            self._mark(event.sandbox, event.container.id)
 
     def _mark(self, sandbox: Sandbox, container_id: ContainerId | None) -> None:
         pod = self.pods.get(sandbox.pod_uid)
@@ -141,9 +136,7 @@ class World:
 
     async def ask(self, question: ev.Question, patience_s: float = PATIENCE_S) -> Adjustment | Refusal | None:
         """The daemon's answer; None where there is none in time (the runtime goes on without)."""
-        if not self.serial:
-            return await self._asked(question, patience_s)
-        async with self._turn:
+        async with self._in_turn():
             return await self._asked(question, patience_s)
 
     async def _asked(self, question: ev.Question, patience_s: float) -> Adjustment | Refusal | None:
@@ -174,10 +167,7 @@ class World:
         as_of = life.core.seq()
         life.tell(ev.RuntimeConnected("virtual", "2.4", "0.12"))
         await asyncio.sleep(random.uniform(0, 0.1))
-        if self.serial:
-            async with self._turn:
-                await self._listed(life, as_of, random)
-        else:
+        async with self._in_turn():
             await self._listed(life, as_of, random)
 
     async def _listed(self, life: Life, as_of: int, random: Random) -> None:

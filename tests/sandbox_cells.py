@@ -23,13 +23,10 @@ LITERAL = f"/{CGROUPS_PATH[SYSTEMD]}"
 """One folder with this name at the root of every tree: a defect of Kata Go."""
 OUTSIDE = f"/kata_overhead/{ID}"
 RS_OUTSIDE = f"/kata.slice/kata-overhead.slice/runtime-rs-{ID}.scope"
-NOBODY = "no library has it: Kata's page describes it, and only nodeward vms cgroup does it"
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell. `unreached`: why no real library shows it on any machine of ours; empty where one does."""
-
     profile: Profile
     only: bool
     version: int
@@ -39,7 +36,6 @@ class Cell:
     virtiofsd: str
     vmm: str
     vcpu: str
-    unreached: str = ""
 
     def __str__(self) -> str:
         return f"{self.profile.value}-{'only' if self.only else 'split'}-v{self.version}-{self.driver.value}"
@@ -57,8 +53,8 @@ class Cell:
         return "/kata" if self.profile is DOCUMENT else self.shim
 
 
-def _same(profile: Profile, version: int, driver: CgroupDriver, place: str, unreached: str = "") -> Cell:
-    return Cell(profile, True, version, driver, place, place, place, place, place, unreached)
+def _same(profile: Profile, version: int, driver: CgroupDriver, place: str) -> Cell:
+    return Cell(profile, True, version, driver, place, place, place, place, place)
 
 
 _KATA_FS = f"{POD[FS]}/kata_{ID}"
@@ -77,24 +73,19 @@ CELLS = (
     Cell(RS, False, 1, FS, _RS_FS, OUTSIDE, OUTSIDE, OUTSIDE, _RS_FS),
     Cell(RS, False, 2, FS, _RS_FS, OUTSIDE, OUTSIDE, _RS_FS, _RS_FS),
     *(Cell(RS, False, version, SYSTEMD, SCOPE, RS_OUTSIDE, RS_OUTSIDE, SCOPE, SCOPE) for version in (1, 2)),
+    *(_same(DOCUMENT, version, driver, f"{POD[driver]}/kata-sandbox-{ID}") for version in (1, 2) for driver in POD),
     *(
-        _same(DOCUMENT, version, driver, f"{POD[driver]}/kata-sandbox-{ID}", NOBODY)
-        for version in (1, 2)
-        for driver in (FS, SYSTEMD)
-    ),
-    *(
-        Cell(DOCUMENT, False, 1, driver, place, place, "/kata", "/kata", place, NOBODY)
-        for driver, place in ((FS, _KATA_FS), (SYSTEMD, _RENAMED))
-    ),
-    *(
-        Cell(DOCUMENT, False, 2, driver, place, place, "/kata", place, place, NOBODY)
+        Cell(DOCUMENT, False, version, driver, place, place, "/kata", vmm or place, place)
+        for version, vmm in ((1, "/kata"), (2, ""))
         for driver, place in ((FS, _KATA_FS), (SYSTEMD, _RENAMED))
     ),
 )
 
-REACHED = tuple(cell for cell in CELLS if not cell.unreached)
-"""A real library tells the paths of these anywhere. It really places processes on v1 with cgroupfs on the build
-machine, and on v2 with both drivers in the guest of tests/vm/test_sandbox_cells.py; v1 with systemd runs nowhere."""
+REACHED = tuple(cell for cell in CELLS if cell.profile is not DOCUMENT)
+"""A real library tells the paths of these anywhere; what Kata's page describes, only `nodeward vms cgroup` does. It
+really places processes on v1 with cgroupfs on the build machine, and on v2 with both drivers in the guest of
+tests/vm/test_sandbox_cells.py; v1 with systemd runs nowhere."""
+
 
 ODD_PATHS = (
     ("", GO, "/kata_vc"),

@@ -14,7 +14,6 @@ from tests.unit.simulated.history import Outcome, run
 
 
 def main() -> int:
-    """0 where nothing was violated."""
     parser = ArgumentParser(prog="make simtest", description="Seeded histories of the daemon on a simulated node.")
     parser.add_argument("--seeds", type=int, default=200, help="how many, from --first on")
     parser.add_argument("--first", type=int, default=None, help="the first seed; else by the time of day")

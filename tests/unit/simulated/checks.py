@@ -32,7 +32,6 @@ def limit(kernel: SimKernel, path: str) -> int | str | None:
 
 
 def has_misc(kernel: SimKernel, path: str) -> bool:
-    """Whether the cgroup hands misc to its children."""
     return b"misc" in kernel.read(f"{ROOT}{path.rstrip('/')}/cgroup.subtree_control", misc_files.MAX_BYTES).split()
 
 
@@ -92,7 +91,6 @@ def settled(world: World, life: Life) -> list[str]:
 
 
 def tables(state: State) -> dict[str, Sized]:
-    """What the engine remembers of pods."""
     of_pods = ("specs", "sandboxes", "containers", "by_pod", "sandbox_of", "creating")
     of_limits = ("wanted", "answered", "readings", "repairs_ns", "misses")
     kept = ((state.pods, of_pods), (state.limits, of_limits), (state, ("asks",)))
@@ -132,7 +130,6 @@ def undo_before(world: World, life: Life, path: str) -> list[str]:
 
 
 def taken_back(kernel: SimKernel, settings: Settings) -> list[str]:
-    """`uninstall` does what the list says."""
     listed = [change.target.split(":", 1) for change in undo.read(kernel, settings.state_dir)]
     found = uninstall(settings, kernel)
     on = [path for kind, path in listed if kind == "subtree" and _there(kernel, path) and has_misc(kernel, path)]

@@ -103,7 +103,6 @@ class History:
                 await asyncio.sleep(random.uniform(0, 1.0))
 
     def _saw(self, event: ev.Event, decision: Decision, life: Life) -> None:
-        """Each event with its decision, as it is decided."""
         world = self.world
         self.events += 1
         world.trace.add(record.encode_event(event))

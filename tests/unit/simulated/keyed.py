@@ -61,8 +61,6 @@ class KeysLeft:
 
 
 class KeyedLifetimes(Lifetimes):
-    """One daemon, its kernel, kubelet's checkpoint, and pods with keys without end."""
-
     capacity: Mapping[str, int] = MappingProxyType({EPC: 1 << 40, KEY: CAPACITY})
     settings = replace(SETTINGS, keys=KEYS)
     more = (ContainerSpec("compute", declared={TDX: 1}),)

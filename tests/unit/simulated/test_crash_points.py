@@ -151,19 +151,12 @@ def test_a_history_in_which_passes_are_told_one_cgroup_at_a_time_violates_nothin
 
 
 def test_a_seed_is_one_run_in_any_process_and_a_wall_clock_that_is_set_changes_no_decision() -> None:
-    code = "from tests.unit.simulated.history import run; print(run(11).digest)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONHASHSEED": "4711"},
-        cwd=Path(__file__).parents[3],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    play = [sys.executable, "-c", "from tests.unit.simulated.history import run; print(run(11).digest)"]
+    root, env = Path(__file__).parents[3], {**os.environ, "PYTHONHASHSEED": "4711"}
+    digest = subprocess.check_output(play, env=env, cwd=root, text=True, timeout=120)
     jumped, straight = run(11), run(11, wall_jumps=False)
 
-    assert done.stdout.split() == [jumped.digest]
+    assert digest.split() == [jumped.digest]
     assert jumped.digest != straight.digest, "the clock was not set in this history: choose another seed"
     assert jumped.decisions == straight.decisions
 

@@ -1,6 +1,5 @@
 """What simulated histories have found in the product, each as a small story of its own."""
 
-import errno
 from dataclasses import replace
 
 import pytest
@@ -13,10 +12,7 @@ from nodeward.features.limits.settings import LimitsSettings, UnknownPod
 from nodeward.features.pods.wiring import NoFacts
 from nodeward.features.root import State
 from nodeward.host.runner import Core
-from nodeward.neighbours.cgroups.hierarchy import Tree
-from nodeward.neighbours.cgroups.sampler import Reader
 from nodeward_sim.doubles.kernel import SimKernel
-from tests.faults import FaultyFiles
 from tests.goals import slots_of
 from tests.lanes import InlineLane
 from tests.unit.features.build import (
@@ -132,18 +128,6 @@ def test_a_pod_whose_cgroups_are_all_gone_is_gone() -> None:
     told(ev.Sampled({}, as_of=told.state.seq, gone=paths))
 
     assert (told.state.pods.containers, told.state.pods.sandboxes, told.state.limits.wanted) == ({}, {}, {})
-
-
-def test_a_cgroup_that_cannot_be_read_is_not_gone() -> None:
-    kernel = SimKernel({EPC: 9})
-    kernel.make_cgroup(f"{ROOT}/pod")
-    kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")
-    for call in range(1, 9):
-        seen = Reader(
-            FaultyFiles(kernel, fail_at=call, fail_errno=errno.EIO),
-            Tree(FaultyFiles(kernel, fail_at=call, fail_errno=errno.EIO), ROOT),
-        ).read(["/pod"])
-        assert seen.gone == ()
 
 
 def test_a_machine_that_slept_tries_again_within_a_second() -> None:

@@ -1,8 +1,7 @@
 """Pod after pod as `lifetimes`, of which the daemon hears as on a node: by NRI.
 
 The runtime double calls the production session over a socket of its own, frame by frame: mux, ttrpc, NRI's messages.
-The runtime makes the cgroups and writes what
-it was answered; now and then it restarts, and lists what it has to the session that comes back.
+It makes the cgroups and writes what it was answered; now and then it restarts, and lists what it has.
 """
 
 import asyncio
@@ -29,8 +28,6 @@ SPECS = (ContainerSpec("init", Role.INIT, {EPC: 2 * PAGE}), ContainerSpec("app",
 
 
 class NriLifetimes(Lifetimes):
-    """One daemon, its kernel, a runtime that speaks NRI, and pods without end."""
-
     sockets = True
 
     def __init__(self) -> None:

@@ -114,7 +114,6 @@ class World:
         return self._turn if self.serial else nullcontext()
 
     async def tell(self, event: ev.Event) -> None:
-        """Tells of what happened, in its turn, if the daemon is connected."""
         async with self._in_turn():
             if self.life is not None and self.life.connected:
                 self.life.core.tell(event)
@@ -409,7 +408,6 @@ class World:
         return pod.plan.spec.uid in self.api
 
     def declared_later(self, pod: LivePod) -> ContainerSpec:
-        """An ephemeral container is added to the pod's spec."""
         extra = ContainerSpec("debug", Role.EPHEMERAL)
         spec = self.api[pod.plan.spec.uid]
         if all(one.name != extra.name for one in spec.containers):

@@ -34,7 +34,6 @@ def node(mode: Mode = Mode.ENFORCE, **handlers: tuple[str, ...]) -> Told:
 
 
 def make(told: Told, handler: str = "kata", notes: Mapping[str, str] | None = None) -> Decision:
-    """The creation of a container of pod `u`."""
     asked = creating("u", "app", annotations=dict(notes or {}))
     return told(replace(asked, sandbox=replace(asked.sandbox, handler=handler)))
 

@@ -192,11 +192,8 @@ async def test_a_claim_that_another_pod_of_the_node_uses_stays_with_the_host(hos
     host.pods["u3"] = pod()
     assert await confirmed(claims) == (HOST, "since the offer: pod shop/pod-u3 on this node uses the same claim")
     host.pods["u3"] = NodewardError("the API server is away")
-    owner, why = await offered(claims)
-    assert (owner, why) == (
-        HOST,
-        "whether another pod of this node uses the claim is not known: the API server is away",
-    )
+    why = "whether another pod of this node uses the claim is not known: the API server is away"
+    assert await offered(claims) == (HOST, why)
 
 
 async def test_what_the_host_has_at_the_path_is_looked_at(host: Host) -> None:
@@ -252,26 +249,27 @@ async def test_while_the_api_server_is_away_no_guest_is_given_a_volume_and_one_t
     assert await offered(claims) == (GUEST, "this sandbox has confirmed it")
 
 
+V = OfferedVolume("v")
+
+
 @pytest.mark.parametrize(
-    ("request_", "fault"),
+    ("volumes", "fault"),
     [
-        (OfferVolumesRequest("", "s\n", ()), "pod_uid must .*\nsandbox must .*\nvolumes must be 1 to 64, are 0"),
-        (OfferVolumesRequest("u", "s", (OfferedVolume("v"),) * 65), "are 65"),
-        (
-            OfferVolumesRequest("u", "s", (OfferedVolume("v"), OfferedVolume("v"))),
-            r"volumes\[1\].volume is there twice",
-        ),
-        (OfferVolumesRequest("u", "s", (OfferedVolume("v", "/a/../b"),)), r"volumes\[0\].path"),
-        (OfferVolumesRequest("u", "s", (OfferedVolume("v", "/" + "a" * 5000),)), r"volumes\[0\].path"),
-        (OfferVolumesRequest("u", "s", (OfferedVolume("v", "/\ud800"),)), r"volumes\[0\].path"),
-        (OfferVolumesRequest("u", "s", (OfferedVolume("v", fs=("x" * 300,)),)), r"volumes\[0\].fs"),
+        ((V,) * 65, "are 65"),
+        ((V, V), r"volumes\[1\].volume is there twice"),
+        ((OfferedVolume("v", "/a/../b"),), r"volumes\[0\].path"),
+        ((OfferedVolume("v", "/" + "a" * 5000),), r"volumes\[0\].path"),
+        ((OfferedVolume("v", "/\ud800"),), r"volumes\[0\].path"),
+        ((OfferedVolume("v", fs=("x" * 300,)),), r"volumes\[0\].fs"),
     ],
 )
-def test_a_request_that_cannot_be_is_refused_with_every_fault(
-    host: Host, request_: OfferVolumesRequest, fault: str
+async def test_a_request_that_cannot_be_is_refused_with_every_fault(
+    host: Host, volumes: tuple[OfferedVolume, ...], fault: str
 ) -> None:
     with pytest.raises(VolumeRequestError, match=fault):
-        asyncio.run(host.life().offer(request_))
+        await host.life().offer(OfferVolumesRequest("u", "s", volumes))
+    with pytest.raises(VolumeRequestError, match=r"pod_uid must .*\nsandbox must .*\nvolumes must be 1 to 64, are 0"):
+        await host.life().offer(OfferVolumesRequest("", "s\n", ()))
 
 
 async def test_the_section_of_volumes_says_who_mounts_each_and_no_secret(host: Host) -> None:
@@ -305,11 +303,8 @@ async def test_the_section_of_the_network_is_by_dan_else_by_cni(host: Host) -> N
     (folder / "pods-s-u1-eth0").write_bytes(entry(containerId="s-u1"))
     (folder / "pods-s-u11-eth0").write_bytes(entry(containerId="s-u11"))
     by_cni = await claims.network("s-u1")
-    assert by_cni.value == PodNetwork(
-        "/run/netns/x",
-        (PodInterface("eth0", "", 1450, ("10.0.0.5/24",)),),
-        (PodRoute("0.0.0.0/0", "10.0.0.1", "eth0"), PodRoute("10.9.0.0/16", "10.0.0.9", "eth0")),
-    )
+    routes = (PodRoute("0.0.0.0/0", "10.0.0.1", "eth0"), PodRoute("10.9.0.0/16", "10.0.0.9", "eth0"))
+    assert by_cni.value == PodNetwork("/run/netns/x", (PodInterface("eth0", "", 1450, ("10.0.0.5/24",)),), routes)
     assert SECRET not in repr(by_cni)
     (folder / "pods-s-u1-eth1").write_bytes(b"{")
     assert not (await claims.network("s-u1")).complete

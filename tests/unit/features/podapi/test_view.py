@@ -28,28 +28,14 @@ from nodeward.features.sandboxes.values import VmSize
 
 MIB = 1 << 20
 UID, ID = PodUid("u1"), SandboxId("s1")
-SPEC = PodSpec(
-    UID,
-    "shop",
-    "web",
-    (
-        ContainerSpec("side", Role.SIDECAR, cpu_m=500, memory_request=64 * MIB),
-        ContainerSpec("init", Role.INIT, cpu_m=3000, memory_request=64 * MIB),
-        ContainerSpec("app", cpu_m=1000, cpu_limit_m=2000, memory_request=256 * MIB, memory_limit=512 * MIB),
-    ),
-)
+SIDE = ContainerSpec("side", Role.SIDECAR, cpu_m=500, memory_request=64 * MIB)
+INIT = ContainerSpec("init", Role.INIT, cpu_m=3000, memory_request=64 * MIB)
+APP = ContainerSpec("app", cpu_m=1000, cpu_limit_m=2000, memory_request=256 * MIB, memory_limit=512 * MIB)
+SPEC = PodSpec(UID, "shop", "web", (SIDE, INIT, APP))
 HOME = Sandbox(ID, UID, "shop", "web", cgroup_parent="/kubepods.slice/kubepods-podu1.slice", handler="kata")
-VM = Vm(
-    VmReading(
-        ID,
-        1,
-        (Task(TaskRole.VMM, 20, 20, 7), Task(TaskRole.VCPU, 20, 21, 7)),
-        (CgroupReading(Place.POD, "/kubepods/u1"),),
-        vm_memory=512 * MIB,
-        vm_vcpus=2,
-    ),
-    size=VmSize(512 * MIB, 2, "vmm"),
-)
+TASKS = (Task(TaskRole.VMM, 20, 20, 7), Task(TaskRole.VCPU, 20, 21, 7))
+READ = VmReading(ID, 1, TASKS, (CgroupReading(Place.POD, "/kubepods/u1"),), vm_memory=512 * MIB, vm_vcpus=2)
+VM = Vm(READ, size=VmSize(512 * MIB, 2, "vmm"))
 STATE = State(
     pods=Pods({UID: KnownSpec(SPEC, 5)}, {ID: KnownSandbox(HOME, 6)}, sandbox_of={UID: ID}, api_up=True),
     sandboxes=Sandboxes(vms={ID: VM}),
@@ -121,11 +107,8 @@ def test_the_relays_word_stands_in_for_nri_by_the_pods_uid_alone() -> None:
         assert (one.uid, one.sandbox_id) == ("u1", sandbox)
         assert show.cgroup(state, one, AWAY).value == PodCgroup(HOME.cgroup_parent, "systemd", 0)
         assert section.value is not None
-        assert (section.value.handler, section.source, section.complete) == (
-            "kata",
-            "the pod's spec in the API server, and the relay",
-            True,
-        )
+        by = "the pod's spec in the API server, and the relay"
+        assert (section.value.handler, section.source, section.complete) == ("kata", by, True)
     away = show.identity(state, found(state, Selector("u1")), AWAY)
     assert (away.complete, away.why) == (False, "the relay is away")
     early = show.subject(state, Selector(sandbox="s-early"), KEYS)

@@ -57,15 +57,20 @@ def test_a_path_that_is_out_of_the_ordinary(path: str, profile: Profile, sandbox
     assert expected(profile, True, 1, FS, Paths(ID, path)).sandbox == sandbox
 
 
+ODD = ("/a/../../b", "a--b.slice:p:i", "/x/y.slice:p:i", ".slice:p:i", "/a\nb", "/" + "a" * 5000)
+
+
 @pytest.mark.parametrize(
-    "path", ["/a/../../b", "a--b.slice:p:i", "/x/y.slice:p:i", ".slice:p:i", "/a\nb", "/" + "a" * 5000]
+    ("paths", "note"), [*((Paths(ID, path), "cannot be read") for path in ODD), (Paths(ID, no_pod=True), "is known")]
 )
 @pytest.mark.parametrize("profile", Profile)
-def test_a_path_that_cannot_be_leaves_all_places_open_and_says_so(path: str, profile: Profile) -> None:
-    found = expected(profile, True, 2, FS, Paths(ID, path))
+def test_a_path_that_cannot_be_or_is_not_known_leaves_all_places_open_and_says_so(
+    paths: Paths, note: str, profile: Profile
+) -> None:
+    found = expected(profile, True, 2, FS, paths)
 
     assert (found.sandbox, found.vmm) == ("", "")
-    assert "cannot be read" in found.note
+    assert note in found.note
 
 
 @pytest.mark.parametrize(
@@ -85,14 +90,6 @@ def test_without_a_pod_the_containers_cgroup_takes_the_place_of_the_sandboxs(
 def test_a_path_that_nobody_told_is_containerds(driver: CgroupDriver) -> None:
     told = Paths(ID, CGROUPS_PATH[driver], POD[driver])
     assert expected(GO, False, 2, driver, Paths(ID, pod=POD[driver])) == expected(GO, False, 2, driver, told)
-
-
-@pytest.mark.parametrize("profile", Profile)
-def test_without_path_and_pod_nothing_is_expected(profile: Profile) -> None:
-    found = expected(profile, True, 1, FS, Paths(ID, no_pod=True))
-
-    assert (found.sandbox, found.vmm) == ("", "")
-    assert "is known" in found.note
 
 
 POD_SANDBOX = Sandbox(SandboxId(ID), PodUid(UID), "default", "web")
@@ -147,7 +144,6 @@ def found(reading: VmReading, at: Cell, other: bool = True) -> tuple[Drift, ...]
 
 
 def moved(reading: VmReading, to: str, *roles: TaskRole, start: int | None = None) -> VmReading:
-    """The reading, with the tasks of these roles in another cgroup."""
     tasks = [
         replace(task, cgroup=to, cpu_cgroup=to, start=task.start if start is None else start)
         if task.role in roles
@@ -157,17 +153,12 @@ def moved(reading: VmReading, to: str, *roles: TaskRole, start: int | None = Non
     return replace(reading, tasks=tuple(tasks))
 
 
-LITERALS = [one for one in CELLS if one.sandbox == LITERAL]
-
-
-@pytest.mark.parametrize("at", [one for one in CELLS if one not in LITERALS], ids=str)
-def test_nothing_is_said_where_all_is_in_its_place(at: Cell) -> None:
-    assert found(placed(at), at) == ()
-
-
-@pytest.mark.parametrize("at", LITERALS, ids=str)
-def test_a_folder_named_like_a_scope_is_said_even_where_the_runtime_always_makes_it(at: Cell) -> None:
-    roles = ["vcpu"] if at.version == 1 else ["vmm", "io", "vcpu", "vhost"]
+@pytest.mark.parametrize("at", CELLS, ids=str)
+def test_where_all_is_in_its_place_only_a_folder_named_like_a_scope_is_said_though_the_runtime_makes_it(
+    at: Cell,
+) -> None:
+    literal = ["vcpu"] if at.version == 1 else ["vmm", "io", "vcpu", "vhost"]
+    roles = literal if at.sandbox == LITERAL else []
     assert [(one.code, one.role) for one in found(placed(at), at)] == [(LITERAL_SCOPE, role) for role in roles]
 
 

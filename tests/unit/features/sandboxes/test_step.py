@@ -163,12 +163,7 @@ def vm(node: Told) -> Vm:
 
 
 def run(node: Told, memory: int, cpu_m: int, name: str = "app", home: Sandbox = BARE) -> None:
-    limits = CpuRecord(0, cpu_m * 100, 100_000)
-    node(
-        ev.Started(
-            home, Container(ContainerId(name), ID, name, cgroups_path=f"{OWN}/{name}", cpu=limits, memory=memory)
-        )
-    )
+    node(ev.Started(home, replace(one(memory, cpu_m, name), cgroups_path=f"{OWN}/{name}")))
 
 
 # ---- what is kept
@@ -341,12 +336,6 @@ def test_observe_performs_nothing() -> None:
     assert wanted(decision) == LIMITS
     assert not any(goal.perform for goal in decision.goals)
     assert read(node, bare(at_s=2)).goals == ()
-
-
-def test_kubelets_own_pods_are_left_to_kubelet() -> None:
-    node = enforced(home=HOME)
-    assert read(node, reading(shim(), vmm(), cgroups=(pod(UNLIMITED),), vm_memory=GIB)).goals == ()
-    assert vm(node).limits == (ROOM, 1000)
 
 
 def test_a_limit_that_would_end_the_vm_is_not_set_and_it_is_said() -> None:

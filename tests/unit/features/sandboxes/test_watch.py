@@ -172,11 +172,8 @@ def test_a_proc_of_this_container_alone_is_no_node_without_sandboxes(
 def test_the_pods_cgroup_is_the_runtimes_word(node: Node) -> None:
     made = node.shim(1, "/system.slice/containerd.service")
     known = replace(sandbox("u", sandbox_id=made), handler="kata", cgroup_parent="mine-one.slice")
-    node.state = replace(
-        node.state,
-        pods=Pods(sandboxes={made: KnownSandbox(known, 1)}),
-        sandboxes=Sandboxes(handlers={"kata": Handler("kata")}),
-    )
+    pods, vms = Pods(sandboxes={made: KnownSandbox(known, 1)}), Sandboxes(handlers={"kata": Handler("kata")})
+    node.state = replace(node.state, pods=pods, sandboxes=vms)
     node.write("/sys/fs/cgroup/mine.slice/mine-one.slice/memory.current", "5\n")
     (told,) = node.rounds()
     pod = told.readings[0].cgroup(Place.POD)
@@ -303,13 +300,9 @@ def test_trees_are_found_by_the_mount_table(tmp_path: Path, mounts: str, found: 
 
 
 def test_a_limit_without_its_tree_is_refused(tmp_path: Path) -> None:
+    step = Step(Act.LIMIT, "/s", Trees.CPU, file="cpu.cfs_quota_us", value="1000")
     with pytest.raises(PlacementError, match="no tree of cgroup v1 is mounted for cpu"):
-        perform(
-            OsFiles(str(tmp_path)),
-            Machine(1, {("memory",): "/memory"}),
-            [Step(Act.LIMIT, "/s", Trees.CPU, file="cpu.cfs_quota_us", value="1000")],
-            [],
-        )
+        perform(OsFiles(str(tmp_path)), Machine(1, {("memory",): "/memory"}), [step], [])
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -82,8 +83,8 @@ async def get(path: str, socket: str) -> bytes:
     return await asyncio.to_thread(client.get, path, socket)
 
 
-async def described(socket: str) -> dict[str, dict[str, object]]:
-    found: dict[str, dict[str, object]] = json.loads(await get("/v1/pods/shop/web?fields=spec", socket))
+async def described(socket: str, name: str = "web") -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = json.loads(await get(f"/v1/pods/shop/{name}?fields=spec", socket))
     return found
 
 
@@ -143,18 +144,14 @@ async def test_a_name_taken_over_never_gets_the_old_pods_spec(tmp_path: Path) ->
         assert (said["spec"]["value"], "u1" in json.dumps(said)) == (None, False)
 
 
+def mirror(uid: str, of: str) -> Json:
+    """A static pod in the API server."""
+    notes = {"kubernetes.io/config.hash": of, "kubernetes.io/config.mirror": of}
+    return {**pod(), "metadata": {"name": "web-n1", "namespace": "shop", "uid": uid, "annotations": notes}}
+
+
 async def test_a_static_pods_spec_is_its_mirrors_also_of_one_made_anew(tmp_path: Path) -> None:
     async with serving(tmp_path) as (_, server, socket):
-
-        def mirror(uid: str, of: str) -> Json:
-            metadata: Json = {"name": "web-n1", "namespace": "shop", "uid": uid}
-            notes = {"kubernetes.io/config.hash": of, "kubernetes.io/config.mirror": of}
-            return {**pod(), "metadata": {**metadata, "annotations": notes}}
-
-        async def spec() -> dict[str, object]:
-            found: dict[str, dict[str, object]] = json.loads(await get("/v1/pods/shop/web-n1?fields=spec", socket))
-            return found["spec"]
-
         server.add_pod(mirror("m1", "hash"))
         while b'"uid":"hash"' not in await get("/v1/pods", socket):
             await asyncio.sleep(0.02)
@@ -162,7 +159,8 @@ async def test_a_static_pods_spec_is_its_mirrors_also_of_one_made_anew(tmp_path:
         for uid, of, fits in (("m2", "other", False), ("m3", "hash", True)):
             server.delete_pod("shop", "web-n1")
             server.add_pod(mirror(uid, of))
-            assert ("another pod has this name" not in str((await spec())["why"])) is fits
+            spec = (await described(socket, "web-n1"))["spec"]
+            assert ("another pod has this name" not in str(spec["why"])) is fits
 
 
 async def test_each_change_is_read_anew_and_no_read_from_before_it_is_shown(tmp_path: Path) -> None:
@@ -210,18 +208,8 @@ async def test_without_the_api_server_or_with_too_large_a_pod_the_spec_is_incomp
             await asyncio.sleep(0.02)
         assert "does not answer" in str(spec["why"])
         assert spec["value"] is not None
-        unread = json.loads(await get("/v1/pods/shop/unread?fields=spec", socket))
-        assert (unread["spec"]["complete"], unread["spec"]["value"], unread["identity"]["value"]["uid"]) == (
-            *(False, None, "u9"),
-        )
-
-
-async def test_a_pod_that_is_not_known_and_a_field_that_is_none_are_refused_without_an_echo(tmp_path: Path) -> None:
-    async with serving(tmp_path) as (_, _, socket):
-        for path, why in ((f"/v1/pods/shop/{CANARY}", "no such pod"), (f"/v1/pods/shop/web?fields={CANARY}", "fields")):
-            with pytest.raises(client.DaemonError, match=why) as refused:
-                await get(path, socket)
-            assert CANARY not in str(refused.value)
+        unread, its = (await described(socket, "unread"))["spec"], (await described(socket, "unread"))["identity"]
+        assert (unread["complete"], unread["value"], its["value"]["uid"]) == (False, None, "u9")
 
 
 async def post(method: str, request: dict[str, object], socket: str) -> dict[str, object]:
@@ -260,6 +248,10 @@ async def test_a_pod_that_is_not_known_yet_is_waited_for_and_its_size_and_report
         for method, request, why in WRONG:
             with pytest.raises(client.DaemonError, match=why):
                 await post(method, request, socket)
+        for path, why in ((f"/v1/pods/shop/{CANARY}", "no such pod"), (f"/v1/pods/shop/web?fields={CANARY}", "fields")):
+            with pytest.raises(client.DaemonError, match=why) as refused:
+                await get(path, socket)
+            assert CANARY not in str(refused.value)
 
 
 async def asks_for_spec(name: str, socket: str) -> None:

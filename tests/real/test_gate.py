@@ -3,8 +3,6 @@ before its verdict, whatever dies meanwhile. The runtime handler with the gate i
 """
 
 import json
-import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -61,9 +59,9 @@ class Node:
         client.get("/v1/SetGate", podapi, "POST", json.dumps(asked).encode())
 
     def kill(self) -> None:
-        assert self.daemon.process is not None
-        self.daemon.process.send_signal(signal.SIGKILL)
-        self.daemon.process.wait(WITHIN_S)
+        if self.daemon.process is not None:
+            self.daemon.process.kill()
+            self.daemon.process.wait(WITHIN_S)
 
     def refused(self, name: str, why: str) -> int:
         lines = (log_of(self.listen) + self.daemon.log()).splitlines()
@@ -119,16 +117,11 @@ def _node(request: pytest.FixtureRequest) -> Iterator[Node]:
         listen = folder / "cri.sock"
         flags = ("--config", str(daemon.config))
         stack.enter_context(relay_process(listen, containerd.cri_socket, *flags))
-        stack.callback(lambda: ended(daemon.process))
+        node = Node(api, containerd, daemon, listen, str(request.param))
+        stack.callback(node.kill)
         daemon.start()
         stack.enter_context(joined_kubelet(cluster, containerd, listen))
-        yield Node(api, containerd, daemon, listen, str(request.param))
-
-
-def ended(process: subprocess.Popen[bytes] | None) -> None:
-    if process is not None:
-        process.kill()
-        process.wait(WITHIN_S)
+        yield node
 
 
 def test_a_gated_container_has_no_process_before_its_verdict_whatever_dies(node: Node) -> None:

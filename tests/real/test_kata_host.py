@@ -13,13 +13,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from nodeward.core.vms import Handler, Profile, TaskRole, VmReading
 from nodeward.core.workload import ContainerSpec, CpuRecord, HostShare, PodSpec, PodUid, SandboxId
 from nodeward.features.pods.effects import last_known
-from nodeward.features.sandboxes.rows import SandboxesView, SandboxRow
 from nodeward.features.sandboxes.size import size
 from nodeward.host.hostfs import OsFiles
 from nodeward.neighbours.cgroups.hierarchy import mounted
@@ -29,7 +27,6 @@ from tests.component.relay.rig import log_of, node_process, relay_process, wait_
 from tests.peers.cgroups import CGROUP_ROOT, hierarchies
 from tests.peers.containerd import IMAGE, Containerd, running_containerd, wait_until
 from tests.peers.cri import Cri, container_config, pod_config, remove_pod
-from tests.peers.daemon import NODEWARD, Daemon, until
 from tests.peers.katahost import (
     MODE_ANNOTATION,
     OVERHEAD,
@@ -135,72 +132,13 @@ IN_ETC = 'mount -t overlay overlay -o "lowerdir=$0:/etc" /etc && exec "$@"'
 """Nodeward finds containerd's configuration there, and nobody else does."""
 
 
-@pytest.fixture(name="daemon")
-def _daemon(containerd: Containerd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
-    """It observes, and reads that Kata's shim is what the handlers have."""
-    (tmp_path / "etc" / "containerd").mkdir(parents=True)
-    tables = [
-        f"[plugins.cri.containerd.runtimes.{name}]\nruntime_type = 'io.containerd.kata.v2'\n"
-        f"options = {{ConfigPath = '{containerd.folder / name}/configuration.toml'}}\n"
-        for name in HANDLERS
-    ]
-    (tmp_path / "etc" / "containerd" / "config.toml").write_text("".join(tables))
-    monkeypatch.setenv("NODEWARD_CGROUPS__ROOT", str(CGROUP_ROOT))
-    daemon = Daemon(tmp_path, containerd.nri_socket)
-    daemon.configure("limits: {mode: observe}", "sandboxes: {mode: observe, period_ms: 500}")
-    process = daemon.start(("unshare", "-m", "sh", "-c", IN_ETC, str(tmp_path / "etc"), NODEWARD))
-    try:
-        until(daemon.registered, "the daemon is connected")
-        yield daemon
-    finally:
-        process.kill()
-        process.wait()
-
-
-def said_of(daemon: Daemon, pod: KataSandbox) -> SandboxRow | None:
-    view = msgspec.json.decode(daemon.command("vms", "-o", "json").stdout, type=SandboxesView)
-    return next((row for row in view.rows if row.id == pod.id), None)
-
-
-@pytest.mark.skipif(UNIFIED, reason="tests/vm/test_sandboxes.py has this for cgroup v2")
-@pytest.mark.parametrize(("handler", "only"), HANDLERS.items())
-def test_nodeward_says_where_a_pod_is_and_what_it_costs(
-    containerd: Containerd, daemon: Daemon, handler: str, only: bool
-) -> None:
-    def found() -> SandboxRow | None:
-        row = said_of(daemon, pod)
-        return row if row is not None and row.guest_memory is not None and row.cpu_m is not None else None
-
-    with containerd.cri() as cri, running_pod(containerd, cri, handler, {}) as (parent, pod):
-        until(lambda: found() is not None, "the sandbox is read")
-        row = found()
-        assert row is not None
-        assert (row.pod, row.profile, row.only, row.drifts, row.note) == (handler, "kata-go", only, (), "")
-        assert row.only_from == f"{containerd.folder}/{handler}/configuration.toml"
-        told = {
-            role: sorted({at for one in row.tasks if one.role == role for at in (one.where, one.cpu_where) if at})
-            for role in ("shim", "vmm", "vcpu")
-        }
-        assert told == {"shim": pod.shim_in(), "vmm": pod.vmm_in(), "vcpu": pod.vcpus_in()}
-        assert sum(one.count for one in row.tasks if one.role == "vcpu") == VCPUS
-        outside = 0 if only else memory_bytes(f"/{OVERHEAD}/{pod.id}")
-        assert row.memory == pytest.approx(memory_bytes(parent) + outside, rel=0.02)
-        assert row.outside_memory == pytest.approx(outside, rel=0.02)
-        assert row.guest_memory == MEMORY_MIB << 20, "its memory was touched at its start"
-        assert row.fit.fit == ("unlimited" if only else "outside")
-
-
 def started(
     containerd: Containerd, folder: Path, handler: str, sizing: str, resources: Record, within: Sequence[str] = ()
 ) -> tuple[list[str], str, dict[str, str]]:
     """The first words of `-smp` and `-m` of the VM that Kata starts for a pod that requests a CPU and REQUEST_MIB,
     behind a relay and beside a daemon that knows the pod; the sandbox, and the annotations that Kata was passed."""
-    spec = PodSpec(
-        PodUid(f"uid-{handler}"),
-        "default",
-        handler,
-        (ContainerSpec("c", cpu_m=1000, memory_request=REQUEST_MIB << 20),),
-    )
+    app = ContainerSpec("c", cpu_m=1000, memory_request=REQUEST_MIB << 20)
+    spec = PodSpec(PodUid(f"uid-{handler}"), "default", handler, (app,))
     settings, listen = folder / "nodeward.yaml", folder / "cri.sock"
     (folder / "state").mkdir()
     Path(last_known.FILE.path_in(f"{folder}/state")).write_bytes(

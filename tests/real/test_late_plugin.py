@@ -8,7 +8,6 @@ whole of what others have reported as containers lost during Synchronize. The cu
 import signal
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,9 +32,8 @@ def _containerd() -> Iterator[Containerd]:
 DAEMON = "90-nodeward"
 
 
-def until_called(containerd: Containerd, plugin: str, times: int) -> None:
-    """Waits until containerd has said so many times that it calls this plugin from now on."""
-    until(lambda: containerd.synchronized(plugin) == times, f"{plugin} is synchronized for time {times}")
+def until_called(containerd: Containerd, times: int) -> None:
+    until(lambda: containerd.synchronized(DAEMON) == times, f"containerd calls it from now on, for time {times}")
 
 
 def test_the_daemon_knows_every_pod_that_was_made_while_it_registered(containerd: Containerd) -> None:
@@ -56,14 +54,14 @@ def test_the_daemon_knows_every_pod_that_was_made_while_it_registered(containerd
                 made[container] = pod
             return made
 
-        until_called(containerd, DAEMON, called + 1)
+        until_called(containerd, called + 1)
         making = [threads.submit(make, thread) for thread in range(4)]
         try:
             assert node.process is not None
             node.process.kill()
             node.process.wait(timeout=WITHIN_S)
             node.start()
-            until_called(containerd, DAEMON, called + 2)
+            until_called(containerd, called + 2)
         finally:
             is_enough.set()
         pods = {container: pod for one in making for container, pod in one.result().items()}
@@ -71,30 +69,6 @@ def test_the_daemon_knows_every_pod_that_was_made_while_it_registered(containerd
         for pod in pods.values():
             remove_pod(cri, pod)
         until(lambda: node.rows() == [], "it has forgotten every pod")
-
-
-def test_a_daemon_that_stalls_once_costs_one_wait_and_mends_what_it_missed(containerd: Containerd) -> None:
-    called = containerd.synchronized(DAEMON)
-    with (
-        containerd.cri() as cri,
-        tempfile.TemporaryDirectory(prefix="nwd") as own,
-        daemon(containerd.nri_socket, Path(own)) as node,
-    ):
-        until_called(containerd, DAEMON, called + 1)
-        assert node.process is not None
-        node.process.send_signal(signal.SIGSTOP)
-        begun = time.monotonic()
-        pod, container = run_pod(containerd, cri, "patient")
-        first_s = time.monotonic() - begun
-        assert first_s > PATIENCE_S * 0.9
-        other, beside = run_pod(containerd, cri, "unhindered")
-
-        node.process.send_signal(signal.SIGCONT)
-        until(lambda: node.containers() == {container, beside}, "the daemon shows what it missed")
-        assert containerd.synchronized(DAEMON) == called + 2, "it connected again, once"
-        for each in (pod, other):
-            remove_pod(cri, each)
-        until(lambda: node.rows() == [], "it has forgotten both")
 
 
 def test_a_daemon_that_stalls_in_synchronize_finds_what_was_made_meanwhile(containerd: Containerd) -> None:

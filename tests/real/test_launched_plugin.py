@@ -27,15 +27,9 @@ def _node() -> Iterator[Daemon]:
         yield node
 
 
-@pytest.fixture(name="containerd")
-def _containerd(node: Daemon) -> Iterator[Containerd]:
-    """A containerd with the launcher that docs/limits.md shows, in its folder of plugins."""
-    with launching(node) as runtime:
-        yield runtime
-
-
 @contextmanager
 def launching(node: Daemon, required: tuple[str, ...] | None = None) -> Iterator[Containerd]:
+    """A containerd with the launcher that docs/limits.md shows, in its folder of plugins."""
     launcher = f"#!/bin/sh\nexec {NODEWARD} node --config {node.config} 2>>{node.folder}/node.log\n"
     options = NriOptions(required_plugins=required, launched={PLUGIN: launcher})
     with a_containerd(options) as runtime:
@@ -55,27 +49,26 @@ def lives(containerd: Containerd, pid: str) -> bool:
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
-def test_containerd_starts_the_daemon_and_after_a_restart_another(
-    containerd: Containerd, node: Daemon, end: signal.Signals
-) -> None:
-    until(lambda: containerd.synchronized(PLUGIN) == 1, "containerd calls the daemon it has started")
-    with containerd.cri() as cri:
-        before, old = run_pod(containerd, cri, "before")
-    until(lambda: node.containers() == {old}, "the first daemon shows the container")
-    first = holder(node)
+def test_containerd_starts_the_daemon_and_after_a_restart_another(node: Daemon, end: signal.Signals) -> None:
+    with launching(node) as containerd:
+        until(lambda: containerd.synchronized(PLUGIN) == 1, "containerd calls the daemon it has started")
+        with containerd.cri() as cri:
+            before, old = run_pod(containerd, cri, "before")
+        until(lambda: node.containers() == {old}, "the first daemon shows the container")
+        first = holder(node)
 
-    containerd.stop(end)
-    until(lambda: not lives(containerd, first), "the first daemon ends with its runtime")
-    containerd.start()
+        containerd.stop(end)
+        until(lambda: not lives(containerd, first), "the first daemon ends with its runtime")
+        containerd.start()
 
-    until(lambda: containerd.synchronized(PLUGIN) == 2, "containerd calls the next daemon")
-    assert holder(node) != first
-    with containerd.cri() as cri:
-        during, new = run_pod(containerd, cri, "during")
-        until(lambda: node.containers() == {old, new}, "the second daemon shows both containers")
-        for pod in (before, during):
-            remove_pod(cri, pod)
-    until(lambda: not node.containers(), "no container is left")
+        until(lambda: containerd.synchronized(PLUGIN) == 2, "containerd calls the next daemon")
+        assert holder(node) != first
+        with containerd.cri() as cri:
+            during, new = run_pod(containerd, cri, "during")
+            until(lambda: node.containers() == {old, new}, "the second daemon shows both containers")
+            for pod in (before, during):
+                remove_pod(cri, pod)
+        until(lambda: not node.containers(), "no container is left")
 
 
 def test_no_container_is_refused_at_the_start_when_containerd_launches_the_plugin_it_requires(node: Daemon) -> None:

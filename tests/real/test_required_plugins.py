@@ -31,13 +31,6 @@ def _containerd() -> Iterator[Containerd]:
         yield runtime
 
 
-@pytest.fixture(name="by_annotation", scope="module")
-def _by_annotation() -> Iterator[Containerd]:
-    """A containerd whose validator is on and requires no plugin of its own accord."""
-    with a_containerd(NriOptions(required_plugins=())) as runtime:
-        yield runtime
-
-
 @pytest.fixture(name="cri")
 def _cri(containerd: Containerd) -> Iterator[Cri]:
     with kubelet(containerd) as cri:
@@ -99,19 +92,13 @@ def test_who_is_exempt_starts_without_the_daemon(
     assert refused or told == ""
 
 
-def test_only_a_pod_with_the_webhooks_annotation_needs_the_daemon_where_the_runtimes_list_is_empty(
-    by_annotation: Containerd,
-) -> None:
+def test_only_a_pod_with_the_webhooks_annotation_needs_the_daemon_where_the_runtimes_list_is_empty() -> None:
     written: Record = dict(required({}, "nodeward", []))
     assert written == {"required-plugins.noderesource.dev": '["nodeward"]'}
-    with kubelet(by_annotation) as cri:
-        told = outcome(cri, pod_of(by_annotation, "limited", annotations=written))
-        print(told)
-        assert REFUSED in told
-        assert outcome(cri, pod_of(by_annotation, "other")) == ""
-        with tempfile.TemporaryDirectory(prefix="nwd") as own, daemon(by_annotation.nri_socket, Path(own)) as node:
-            until(lambda: by_annotation.synchronized("90-nodeward") == 1, "containerd calls the daemon")
-            _, container = start(
-                cri, pod_of(by_annotation, "served", annotations=written), container_config("app", IMAGE)
-            )
+    with a_containerd(NriOptions(required_plugins=())) as runtime, kubelet(runtime) as cri:
+        assert REFUSED in outcome(cri, pod_of(runtime, "limited", annotations=written))
+        assert outcome(cri, pod_of(runtime, "other")) == ""
+        with tempfile.TemporaryDirectory(prefix="nwd") as own, daemon(runtime.nri_socket, Path(own)) as node:
+            until(lambda: runtime.synchronized("90-nodeward") == 1, "containerd calls the daemon")
+            _, container = start(cri, pod_of(runtime, "served", annotations=written), container_config("app", IMAGE))
             assert container in node.containers()

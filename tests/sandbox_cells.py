@@ -84,7 +84,7 @@ CELLS = (
 REACHED = tuple(cell for cell in CELLS if cell.profile is not DOCUMENT)
 """A real library tells the paths of these anywhere; what Kata's page describes, only `nodeward vms cgroup` does. It
 really places processes on v1 with cgroupfs on the build machine, and on v2 with both drivers in the guest of
-tests/vm/test_sandbox_cells.py; v1 with systemd runs nowhere."""
+tests/vm/test_sandboxes.py; v1 with systemd runs nowhere."""
 
 
 ODD_PATHS = (

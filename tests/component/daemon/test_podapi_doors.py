@@ -261,10 +261,10 @@ def test_a_user_whom_the_settings_do_not_name_takes_no_place_and_hears_why_it_is
         runner.run(asyncio.wait_for(story(folder), WITHIN_S))
 
 
-def test_a_socket_has_its_mode_and_nobody_else_ever_another_umask(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("uids", "mode"), [([0], 0o600), ([0, 1], 0o666), ([1], 0o666)], ids=str)
+def test_a_socket_has_its_mode_and_nobody_else_ever_another_umask(tmp_path: Path, uids: list[int], mode: int) -> None:
     """It is the whole process's, and others make files and sockets meanwhile."""
-    modes = {"ours": ([0], 0o600), "others": ([0, 1], 0o666), "more": ([1], 0o666)}
-    before, seen = os.umask(0o022), set[int]()
+    before, seen, path = os.umask(0o022), set[int](), tmp_path / "s"
 
     def look() -> None:
         now = os.umask(0o022)
@@ -275,16 +275,12 @@ def test_a_socket_has_its_mode_and_nobody_else_ever_another_umask(tmp_path: Path
     async def story() -> None:
         look()
         api = methods.Api({}, Node().watchers.opened)
-        run = [server.run(str(tmp_path / name), uids, api, methods.Desk()) for name, (uids, _) in modes.items()]
-        serving = [asyncio.ensure_future(one) for one in run]
-        while not all((tmp_path / name).exists() for name in modes):
+        serving = asyncio.ensure_future(server.run(str(path), uids, api, methods.Desk()))
+        while not path.exists():
             await asyncio.sleep(0.01)
-        assert {name: (tmp_path / name).stat().st_mode & 0o777 for name in modes} == {
-            name: mode for name, (_, mode) in modes.items()
-        }
-        for one in serving:
-            one.cancel()
-        await asyncio.wait(serving)
+        assert path.stat().st_mode & 0o777 == mode
+        serving.cancel()
+        await asyncio.wait([serving])
 
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # uvloop takes no turn where this one does
         runner.run(asyncio.wait_for(story(), WITHIN_S))

@@ -12,22 +12,13 @@ from nodeward.contracts import podapi_pb2
 from nodeward.people import client
 from nodeward_sim.doubles.apiserver import ApiServer
 from nodeward_sim.doubles.runtime import SimPod, SimRuntime
+from tests.component.daemon.test_podapi import POD
 from tests.component.daemon.test_service import SETTINGS, service
 from tests.patience import scaled
 from tests.peers.find import require
 
 WITHIN_S = scaled(30.0)
 SERVICE = "nodeward.podapi.v1.PodApi"
-POD: dict[str, object] = {
-    "metadata": {"name": "web", "namespace": "shop", "uid": "u1"},
-    "spec": {
-        "nodeName": "n1",
-        "newField": 9007199254740993,
-        "containers": [
-            {"name": "app", "image": "reg.io/app:1", "resources": {"requests": {"cpu": "3", "memory": "1Gi"}}}
-        ],
-    },
-}
 
 
 async def grpcurl(run: str, *words: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
@@ -55,7 +46,7 @@ async def hears_alike(run: str) -> None:
     asked = {"selector": {"uid": "u1"}, "fields": ["identity", "containers", "totals", "size", "images", "spec"]}
     over_http = json.loads(await post(run, "DescribePod", asked))
     spec = over_http["spec"]["value"]
-    assert spec["spec"]["newField"] == {"$withheld": "not-allowed"}
+    assert spec["spec"]["newField"] == {"deep": [{"$withheld": "not-allowed"}]}
     assert over_http["identity"]["value"]["sandbox"]
     over_grpc = await called(run, "DescribePod", asked)
     heard = json_format.Parse(over_grpc.stdout, podapi_pb2.PodDescription())

@@ -34,6 +34,7 @@ from tests.unit.simulated.virtual import Pace, VirtualClock, VirtualLoop
 
 ROOT = "/sys/fs/cgroup"
 AT_ONCE = 8
+SPECS = (ContainerSpec("init", Role.INIT, {EPC: 2 * PAGE}), ContainerSpec("app", declared={EPC: PAGE}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +107,7 @@ class Lifetimes:
         self._number += 1
         uid, core, random = PodUid(f"{self._number:08d}"), self._life.core, self._random
         home = f"/kubepods/burstable/pod{uid}"
-        specs = (ContainerSpec("init", Role.INIT, {EPC: 2 * PAGE}), ContainerSpec("app", declared={EPC: PAGE}))
-        told = ev.PodSeen(PodSpec(uid, "shop", f"pod-{uid}", (*specs, *self.more)))
+        told = ev.PodSeen(PodSpec(uid, "shop", f"pod-{uid}", (*SPECS, *self.more)))
         sandbox = Sandbox(SandboxId(f"s{uid}"), uid, "shop", f"pod-{uid}", {}, home)
         late = random.random() < 0.3
         if not late:
@@ -115,7 +115,7 @@ class Lifetimes:
         self.kernel.make_cgroup(ROOT + home)
         core.tell(ev.SandboxStarted(sandbox))
         await asyncio.sleep(random.uniform(0, 0.05))
-        for spec in (*specs, ContainerSpec("fails")):
+        for spec in (*SPECS, ContainerSpec("fails")):
             await self._container(sandbox, home, spec)
             if late:
                 core.tell(told)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nodeward.core import events as ev
-from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Role
+from nodeward.core.workload import PodSpec, PodUid
 from nodeward.features.cpus.effects.start_barrier import StartBarrier
 from nodeward.features.limits.answer import leaves_rest
 from nodeward.features.settings import NriSection
@@ -19,12 +19,10 @@ from nodeward.neighbours.nri import session
 from nodeward.neighbours.nri.session import NriSettings
 from nodeward_sim.doubles.runtime import SimContainer, SimPod, SimRuntime
 from tests.unit.simulated.life import SETTINGS, Life
-from tests.unit.simulated.lifetimes import Lifetimes
-from tests.unit.simulated.plans import EPC, PAGE
+from tests.unit.simulated.lifetimes import SPECS, Lifetimes
 
 RESTARTS_AFTER = 500
 """Pods."""
-SPECS = (ContainerSpec("init", Role.INIT, {EPC: 2 * PAGE}), ContainerSpec("app", declared={EPC: PAGE}))
 
 
 class NriLifetimes(Lifetimes):

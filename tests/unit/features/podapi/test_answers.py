@@ -5,6 +5,7 @@ import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -262,35 +263,31 @@ def test_a_cold_plug_socket_without_an_api_server_is_said(caplog: pytest.LogCapt
     assert "cold_plug=no-api" in caplog.text
 
 
-class View:
-    def __init__(self, says: str | None = None) -> None:
-        self.says: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.asked = self.left = False
-        if says is not None:
-            self.says.set_result(says)
-
-    async def fetch(self, key: str) -> str:
-        assert key == "tdx"
-        self.asked = True
-        try:
-            return await asyncio.shield(self.says)
-        except asyncio.CancelledError:
-            self.left = True
-            raise
+async def says(why: str, key: str) -> str:
+    assert key == "tdx"
+    return why
 
 
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_view_that_hangs_does_not_keep_what_another_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts, "SOON_S", 0.05)
+    left, asked = list[str](), list[str]()
 
+    async def hangs(key: str) -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.append(key)
+        return key
 
-async def test_a_view_that_hangs_does_not_keep_what_another_has_answered() -> None:
-    hangs, answers, last = View(), View(""), View("")
-    assert await either((hangs.fetch, answers.fetch), last.fetch, "tdx") == ""
+    async def last(key: str) -> str:
+        asked.append(key)
+        return ""
+
+    assert await either((hangs, partial(says, "")), last, "tdx") == ""
     await asyncio.sleep(0)
-    assert (hangs.left, last.asked) == (True, False)
+    assert (left, asked) == (["tdx"], [])
 
 
 async def test_where_none_knows_each_says_why() -> None:
-    one, two, last = View("torn"), View("no socket"), View("seldom")
-    assert await either((one.fetch, two.fetch), last.fetch, "tdx") == "torn; no socket; seldom"
+    first, second, last = (partial(says, why) for why in ("torn", "no socket", "seldom"))
+    assert await either((first, second), last, "tdx") == "torn; no socket; seldom"

@@ -30,6 +30,9 @@ for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
 
+# Half of what an API server takes until it is ready is collecting garbage.
+os.environ |= {"GOGC": "off", "GOMEMLIMIT": "512MiB"}
+
 # pytest-xdist gives its processes a terminal's size; what the tests start takes its output for a pipe, as it is.
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
@@ -52,8 +55,9 @@ AGAIN: Final = ("component", "contract", "real")
 NIGHTLY: Final = (
     *("component/test_sim_mutants", "contract/podapi", "contract/quantity", "contract/sandboxes/test_c"),
     *("contract/sandboxes/test_direct_volumes", "contract/sandboxes/test_sizes", "real/test_bench"),
-    *("real/test_cold_plug", "real/test_cri_suite", "real/test_image", "real/test_kata_host"),
-    *("real/test_keys_offered", "real/test_kubelet_root", "real/test_relay_kubelet"),
+    *("real/test_cold_plug", "real/test_cri_suite", "real/test_doc_host", "real/test_hints", "real/test_image"),
+    *("real/test_kata_host", "real/test_keys_offered", "real/test_kubelet_root", "real/test_late_plugin"),
+    *("real/test_launched_plugin", "real/test_make_run", "real/test_nfd_daemon", "real/test_relay_kubelet"),
     *("real/test_relay_resize", "real/test_release", "real/test_two_transports", "vm/test_hook"),
 )
 """What needs a neighbour that is not DAILY (tests/peers/recipes.py), or takes long; other cases are marked."""

@@ -26,7 +26,7 @@ from nodeward.people.rows import NodeView
 from tests.vm.chain_node import Node
 from tests.vm.forked import NODEWARD
 from tests.vm.guest import REPOSITORY
-from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, amount, charge, limit, limits, named, refused, until
+from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, amount, charge, limit, limits, named, refused, until, without
 
 _WEB: Final = 12 * KIB
 _ORPHAN: Final = 8 * KIB
@@ -293,7 +293,7 @@ def over_from_observe(node: Node) -> None:
     node.daemon.enforced("moved", "", "app", "later")
 
 
-CASES: Final = named(
+MORE: Final = named(
     declared_in_the_api_server,
     refusals,
     lost_by_the_runtime,
@@ -308,4 +308,7 @@ CASES: Final = named(
     exporter_alone,
     replayed,
     uninstalled,
+)
+CASES: Final = without(
+    MORE, runtime_restarted, strict_denies_the_undeclared, unknown_is_refused_until_it_is_known, exporter_alone
 )

@@ -49,6 +49,13 @@ def named(*cases: Callable[[_N], None]) -> Mapping[str, Callable[[_N], None]]:
     return {case.__name__: case for case in cases}
 
 
+def without(
+    cases: Mapping[str, Callable[[_N], None]], *nightly: Callable[[_N], None]
+) -> Mapping[str, Callable[[_N], None]]:
+    """Those that are not for the night."""
+    return {name: case for name, case in cases.items() if case not in nightly}
+
+
 def until(true: Callable[[], bool], what: str, within_s: float = _WITHIN_S) -> None:
     patience.until(true, what, within_s)
 

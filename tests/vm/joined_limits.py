@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from tests.peers.nriside import Json
-from tests.vm.chart_cases import chart_to_misc_max
 from tests.vm.claim_cases import claim_to_misc_max
 from tests.vm.deployment_cases import admission_is_installed, deployment_to_misc_max
 from tests.vm.inside import CGROUPS, KIB, RESOURCE, limit, limits, named, until
@@ -89,5 +88,4 @@ CASES: Final = named(
     claim_to_misc_max,
     admission_is_installed,
     deployment_to_misc_max,
-    chart_to_misc_max,
 )

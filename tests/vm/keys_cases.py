@@ -20,7 +20,7 @@ import msgspec
 from nodeward.features.keys.rows import KeyRow
 from tests.vm.chain_node import Api
 from tests.vm.forked import NODEWARD
-from tests.vm.inside import CGROUPS, amount, cgroup, charge, named, played, until
+from tests.vm.inside import CGROUPS, amount, cgroup, charge, named, played, until, without
 
 TDX, CAPACITY = "tdx", 16
 SEV, SEV_CAPACITY = "sev_es", 4
@@ -214,4 +214,5 @@ def running_node() -> Iterator[KeysNode]:
         yield KeysNode(api, launchers, cgroup("machine.slice/vm.scope"), running)
 
 
-CASES: Final = named(promised, taken_late, foreign, more_than_promised, foreign_at_any_moment, real_root_is_hidden)
+MORE: Final = named(promised, taken_late, foreign, more_than_promised, foreign_at_any_moment, real_root_is_hidden)
+CASES: Final = without(MORE, foreign_at_any_moment)

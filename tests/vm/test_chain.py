@@ -7,7 +7,10 @@ The API server is the double (its contract is tests/contract/apiserver), and thi
 `test_joined_limits.py` has the real ones.
 """
 
-from tests.vm.chain_cases import CASES
+import pytest
+
+from tests.vm.chain_cases import CASES, MORE
 from tests.vm.chains import chain
 
 test_chain = chain(CASES, "cri")
+test_more = pytest.mark.nightly(chain(MORE, "cri-more"))

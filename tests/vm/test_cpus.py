@@ -3,23 +3,22 @@ and a stock kernel with three memory nodes. The memory of `topology-aware` has a
 """
 
 import functools
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from tests.peers.find import require
 from tests.vm import cpus_memory, guest
 from tests.vm.chains import Held, ended_well, kept, outcomes
-from tests.vm.cpus_cases import CASES, OF_NODES
+from tests.vm.cpus_cases import CASES, MORE, OF_NODES
 from tests.vm.cpus_node import compiled
 
 QUICK_PODS = 9
 
 
-def _boots(how: str, folder: Path, quick_pods: int, *, numa: bool = True, chain: str = "cpus") -> Held:
+def _boots(how: str, folder: Path, quick_pods: int, *, numa: bool = True, chain: str = "cpus-more") -> Held:
     machine = guest.needed(stock=numa)
     require("containerd-1.7" if how == "relay" else "containerd")
     words = (chain, how, str(compiled(folder)), str(quick_pods))
@@ -32,21 +31,29 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, bool], Held
 
     @functools.cache
     def played(how: str, numa: bool) -> Held:
-        return kept(CASES, lambda: _boots(how, tmp_path_factory.mktemp("cpus"), QUICK_PODS, numa=numa))
+        return kept(MORE, lambda: _boots(how, tmp_path_factory.mktemp("cpus"), QUICK_PODS, numa=numa))
 
     return played
 
 
-def _cells() -> Iterator[ParameterSet]:
-    """NRI on the kernel in user mode. The relay, and the stock kernel with its memory nodes, are for the night."""
-    for how, numa, case in itertools.product(("nri", "relay"), (False, True), CASES):
-        if numa or case != OF_NODES:
-            marks = [pytest.mark.nightly] if numa or how == "relay" else []
-            yield pytest.param(how, numa, case, id=f"{how}{'-numa' if numa else ''}-{case}", marks=marks)
+@functools.cache
+def _daily(folder: Path) -> Held:
+    return kept(CASES, lambda: _boots("nri", folder, QUICK_PODS, numa=False, chain="cpus"))
 
 
-@pytest.mark.parametrize(("how", "numa", "case"), [*_cells()])
-def test_cpus(how: str, numa: bool, case: str, held: Callable[[str, bool], Held]) -> None:
+@pytest.mark.parametrize("case", CASES)
+def test_cpus(case: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    ended_well(case, _daily(tmp_path_factory.getbasetemp()))
+
+
+_CELLS: Final = [(how, numa) for how in ("nri", "relay") for numa in (False, True)]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("how", "numa", "case"), [(*cell, case) for cell in _CELLS for case in MORE if cell[1] or case != OF_NODES]
+)
+def test_more(how: str, numa: bool, case: str, held: Callable[[str, bool], Held]) -> None:
     ended_well(case, held(how, numa))
 
 

@@ -23,7 +23,7 @@ from nodeward_sim.doubles.kubelet import SimKubelet
 from nodeward_sim.doubles.qgs import Qgs
 from tests.pages import of_page
 from tests.vm.chains import CAPACITY
-from tests.vm.inside import CGROUPS, SECOND_RESOURCE, limit, refused, until
+from tests.vm.inside import CGROUPS, SECOND_RESOURCE, limit, refused, until, without
 from tests.vm.systemd import BUNDLED, UNITS
 from tests.vm.units_node import (
     DAEMON,
@@ -336,7 +336,7 @@ def _quotes() -> str:
     return sharing.quotes if sharing is not None else ""
 
 
-CASES: Mapping[str, Callable[[Node], None]] = {
+MORE: Final[Mapping[str, Callable[[Node], None]]] = {
     "the runtime, the relay and the daemon come before kubelet": order,
     "the runtime answers through the relay": relayed,
     "a pod gets its limit in systemd's scope and keeps it": limited,
@@ -352,3 +352,4 @@ CASES: Mapping[str, Callable[[Node], None]] = {
     "they reload and end cleanly": ended,
     "the pages' commands install them": installed,
 }
+CASES: Final = without(MORE, sealed, dumped, stands)

@@ -2,10 +2,11 @@
 process and thread really is."""
 
 import os
+from pathlib import Path
 
 import pytest
 
-from nodeward.core.vms import TaskRole
+from nodeward.core.vms import CgroupDriver, TaskRole
 from nodeward.features.sandboxes.expected import Paths, expected
 from tests.peers.cgroups import CGROUP_ROOT, controllers_as_before, hierarchies, make_cgroup, remove_cgroups
 from tests.peers.find import absent
@@ -42,14 +43,19 @@ def test_what_the_library_refuses_has_no_place(path: str) -> None:
     assert expected(GO, True, 1, FS, Paths(ID, path)).sandbox == ""
 
 
+DRIVERS = [FS, *([CgroupDriver.SYSTEMD] if Path("/run/systemd/system").is_dir() else [])]
+"""Of this machine; the guest of tests/vm/test_sandbox_cells.py has systemd."""
+
+
 @pytest.mark.parametrize("only", [True, False])
-def test_each_thread_is_where_the_table_has_it(only: bool) -> None:
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_each_thread_is_where_the_table_has_it(only: bool, driver: CgroupDriver) -> None:
     if os.geteuid() != 0 or not hierarchies():
         absent("no cgroups can be made here: run as root, where cgroups are mounted")
     version = 2 if hierarchies() == [CGROUP_ROOT] else 1
     name = f"nodeward-test-{os.getpid()}"
-    path = f"/{name}/pod1/{name}"
-    ours = expected(GO, only, version, FS, Paths(name, path))
+    path = f"/{name}/pod1/{name}" if driver is FS else f"nodewardtest-pod{os.getpid()}.slice:cri-containerd:{name}"
+    ours = expected(GO, only, version, driver, Paths(name, path))
     with controllers_as_before():
         make_cgroup(name, ("cpu", "cpuset", "memory"))
         try:

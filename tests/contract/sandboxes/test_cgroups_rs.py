@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +20,8 @@ from nodeward.features.sandboxes.expected import Paths as Ours
 from nodeward.features.sandboxes.expected import expected
 from tests.patience import scaled
 from tests.peers.cgroups import CGROUP_ROOT, controllers_as_before, hierarchies, remove_cgroups
-from tests.peers.cgroupsrs import CgroupsRs, RefusedError, Sandbox, cgroups_rs
+from tests.peers.cgroupsrs import CgroupsRs, Places, RefusedError, Sandbox, cgroups_rs
+from tests.peers.daemon import until
 from tests.peers.find import absent
 from tests.sandbox_cells import FS, ID, ODD_PATHS, REACHED, RS, Cell
 
@@ -132,3 +134,26 @@ def test_places(oracle: CgroupsRs, name: str, mode: str) -> None:
         oracle.delete(given)
         assert [at for root in hierarchies() for at in (sandbox, overhead) if (root / at[1:]).exists()] == []
         assert oracle.read(given, [shim.pid])[shim.pid] == dict.fromkeys(before, "/") | untouched
+
+
+if Path("/run/dbus/system_bus_socket").exists():  # as in the guest of tests/vm/test_sandbox_cells.py
+
+    @pytest.mark.parametrize("only", [True, False])
+    def test_places_with_systemd(oracle: CgroupsRs, name: str, only: bool) -> None:
+        """The library does not wait until systemd has moved a process."""
+        version = 2 if hierarchies() == [CGROUP_ROOT] else 1
+        given = Sandbox(name, f"nodewardtest-pod{os.getpid()}.slice:cri-containerd:{name}", only)
+        ours = expected(RS, only, version, CgroupDriver.SYSTEMD, Ours(name, given.cgroups_path or ""))
+        with running_shim() as shim:
+            oracle.place(given, shim=shim.pid)
+            ids = started(shim)
+            oracle.place(given, vcpus=[ids[one] for one in VCPUS])
+            places = {one: ours.of(ROLES[who.split()[0]]) for who, one in ids.items()}
+            until(
+                lambda: cpu_cgroups(oracle.read(given, tuple(places))) == places, f"each task in its cgroup: {places}"
+            )
+
+
+def cpu_cgroups(places: Places) -> Mapping[int, str]:
+    """Where the CPU time of each counts."""
+    return {one: found.get("cpu", found.get("", "")) for one, found in places.items()}

@@ -24,6 +24,7 @@ from nodeward.programs.dump import text as dump_text
 from nodeward.programs.dump.frames import Frame, FrameKind, FrameReader
 from nodeward.programs.dump.lines import CUT, Dumped, Reader, Remark
 from nodeward.programs.dump.read import Value, parse_tree
+from nodeward.programs.dump.read import tree as tree_or_lines
 from nodeward.programs.dump.text import Call
 
 u64 = st.integers(0, 2**63 - 1)
@@ -187,6 +188,7 @@ def tree(text: str) -> Value:
 def test_what_no_dump_has_is_refused(text: str, fault: str) -> None:
     with pytest.raises(WireError, match=fault):
         tree(text)
+    assert tree_or_lines(text.encode().split(b"\n")) == text.split("\n"), "it is shown as it is"
 
 
 @pytest.mark.parametrize(
@@ -246,28 +248,19 @@ def levels(spec: str) -> dict[str, str]:
         ("full:*,short:.*Image.*", dict.fromkeys(EVERY, "full") | {"PullImage": "name"}),
         ("full:Container", {}),  # a name is a whole name
         ("full:Container.", {"ListContainers": "full", "ContainerStatus": "full"}),  # an expression is looked for
-    ],
-)
-def test_the_final_grammar(spec: str, shown: dict[str, str]) -> None:
-    assert levels(spec) == shown
-
-
-@pytest.mark.parametrize(
-    ("spec", "shown"),
-    [
         ("reset,full:.*", dict.fromkeys(EVERY, "full")),
         ("reset", {}),
         ("on", {"CreateContainer": "full", "PullImage": "full"}),  # the historic defaults stand
         ("disable", {}),
         ("reset,full:.*,off", {}),
-        ("reset,off:*,full:.*", {}),  # there * comes before every expression
+        ("reset,off:*,full:.*", {}),  # in the historic one * comes before every expression
         ("reset,off:*,full:Version", {"Version": "full"}),
         ("reset,full:Version,off:Version", {}),  # the newer rule for a name takes the older one's place
         ("reset,count:Version", {"Version": "name"}),
         ("reset,name:.*List.*,full:.*Status", {"ListContainers": "name", "ContainerStatus": "full"}),
     ],
 )
-def test_the_historic_grammar(spec: str, shown: dict[str, str]) -> None:
+def test_the_final_and_the_historic_grammar(spec: str, shown: dict[str, str]) -> None:
     assert levels(spec) == shown
 
 

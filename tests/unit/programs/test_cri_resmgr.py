@@ -357,6 +357,29 @@ def test_what_a_policys_configuration_has_in_vain_is_said() -> None:
     assert note == "--reserved-resources: 'memory' has no meaning here: policies divide CPUs (command line)"
 
 
+def test_a_dump_that_is_disabled_has_no_rule_and_what_comes_with_a_later_version_is_said() -> None:
+    config = "policy: {Active: none, memtier: {}}\nrdt: {}\ndump: {Disabled: true, Config: 'full:.*', File: /d}\n"
+    assert (
+        dump_rules.parse(choose("-force-config /c", {"/c": config}).pairs["dump.rules"]).level("Version").name == "OFF"
+    )
+    notes = said(config)
+    for about in ("policy.memtier: comes with", "rdt: comes with", "dump.Disabled: nothing is dumped"):
+        assert len([note for note in notes if note.startswith(about)]) == 1, notes
+
+
+def test_values_that_yaml_would_take_for_others_are_quoted_in_the_file_for_the_relay() -> None:
+    chosen = choose("-image-socket /x -logger-level warn")
+    chosen.pairs |= {"dump.file": "/tmp/#1: yes", "relay.image": "/x y"}
+    chosen.pid_file = "/p\n- q"
+    head = [
+        "# For nodeward relay --config FILE --log-level warning",
+        "# Without the file of its process id: /p\\u000a- q",
+    ]
+    assert chosen.as_file().splitlines()[:2] == head
+    found = loaded(chosen.as_file())
+    assert (found.dump.file, found.relay.image) == ("/tmp/#1: yes", "/x y")
+
+
 def test_an_amount_that_is_none_names_the_option_and_the_module() -> None:
     with pytest.raises(
         SettingsError, match=r"^policy\.reserved: 'x' is no amount .* \(by --reserved-resources, or Res"

@@ -191,20 +191,41 @@ def written(tmp_path: Path, *frames: Frame, shown: tuple[str, ...] = (), tally: 
     return [line.partition("] ")[2] for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_a_call_is_written_with_both_messages_and_its_end_adds_nothing(tmp_path: Path) -> None:
-    ended = Frame(FrameKind.ENDED, 7, 2, dump_feed.FULL | dump_feed.ANSWERED, VERSION, b"")
-    lines = written(
-        tmp_path,
-        Frame(FrameKind.REQUEST, 7, 1, 0, VERSION, ASK),
-        Frame(FrameKind.RESPONSE, 7, 2, 0, VERSION, SAID),
-        ended,
-    )
-    assert lines == [
-        "#7 Version => (passthrough) REQUEST version: v1",
-        "#7 Version <= (passthrough) REPLY",
-        "#7 Version <=     runtime_name: containerd",
-        '#7 Version <=     version: "0.1.0"',
-    ]
+LINES: dict[str, tuple[tuple[Frame, ...], list[str]]] = {
+    "a call with both messages, to which its end adds nothing": (
+        (
+            Frame(FrameKind.REQUEST, 7, 1, 0, VERSION, ASK),
+            Frame(FrameKind.RESPONSE, 7, 2, 0, VERSION, SAID),
+            Frame(FrameKind.ENDED, 7, 2, dump_feed.FULL | dump_feed.ANSWERED, VERSION, b""),
+        ),
+        [
+            "#7 Version => (passthrough) REQUEST version: v1",
+            "#7 Version <= (passthrough) REPLY",
+            "#7 Version <=     runtime_name: containerd",
+            '#7 Version <=     version: "0.1.0"',
+        ],
+    ),
+    "v1alpha2 by the same schema": (
+        (Frame(FrameKind.REQUEST, 7, 1, 0, "/runtime.v1alpha2.RuntimeService/Version", ASK),),
+        ["#7 Version => (passthrough) REQUEST version: v1"],
+    ),
+    "what the relay cut or lost": (
+        (Frame(FrameKind.REQUEST, 7, 1, 0, VERSION, b"abc", 500), Frame(FrameKind.LOST, 0, 1, 0, "", b"", 12)),
+        [
+            "#7 Version => (passthrough) REQUEST # 500 bytes, of which the relay kept 3: not shown",
+            "# 12 messages are missing here: the dump was too slow, or its writer was ended",
+        ],
+    ),
+    "a hostile client's method stays one word of one line": (
+        (Frame(FrameKind.ENDED, 7, 1, 0, "/x.Y/a\nb \x1b[31m", b"", status=12),),
+        ["#7 a?b??[31m <= (passthrough) FAILED: UNIMPLEMENTED:"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("frames", "lines"), LINES.values(), ids=LINES)
+def test_what_is_written_of(tmp_path: Path, frames: tuple[Frame, ...], lines: list[str]) -> None:
+    assert written(tmp_path, *frames) == lines
 
 
 @pytest.mark.parametrize(
@@ -234,13 +255,6 @@ def test_how_a_call_ended(tmp_path: Path, flags: int, status: int, text: bytes, 
     assert written(tmp_path, Frame(FrameKind.ENDED, 7, 2, flags, VERSION, text, status=status)) == line
 
 
-def test_v1alpha2_is_read_by_the_same_schema(tmp_path: Path) -> None:
-    path = "/runtime.v1alpha2.RuntimeService/Version"
-    assert written(tmp_path, Frame(FrameKind.REQUEST, 7, 1, 0, path, ASK)) == [
-        "#7 Version => (passthrough) REQUEST version: v1"
-    ]
-
-
 def test_compressed_messages_are_shown_and_bombs_and_rubbish_are_not(tmp_path: Path) -> None:
     bomb = gzip.compress(bytes(dump_writer.MAX_DECOMPRESSED + 1))
     lines = written(
@@ -253,21 +267,6 @@ def test_compressed_messages_are_shown_and_bombs_and_rubbish_are_not(tmp_path: P
     assert lines[0].endswith("REQUEST version: v1")
     assert "more than 16777216 bytes" in lines[1]
     assert "is not" in lines[2]
-
-
-def test_what_the_relay_cut_or_lost_is_said(tmp_path: Path) -> None:
-    lines = written(
-        tmp_path, Frame(FrameKind.REQUEST, 7, 1, 0, VERSION, b"abc", 500), Frame(FrameKind.LOST, 0, 1, 0, "", b"", 12)
-    )
-    assert lines == [
-        "#7 Version => (passthrough) REQUEST # 500 bytes, of which the relay kept 3: not shown",
-        "# 12 messages are missing here: the dump was too slow, or its writer was ended",
-    ]
-
-
-def test_a_method_from_a_hostile_client_stays_one_word_of_one_line(tmp_path: Path) -> None:
-    lines = written(tmp_path, Frame(FrameKind.ENDED, 7, 1, 0, "/x.Y/a\nb \x1b[31m", b"", status=12))
-    assert lines == ["#7 a?b??[31m <= (passthrough) FAILED: UNIMPLEMENTED:"]
 
 
 def test_an_older_dump_is_kept_beside_and_so_is_one_that_has_grown(tmp_path: Path) -> None:

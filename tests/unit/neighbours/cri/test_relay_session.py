@@ -14,20 +14,8 @@ from nodeward.neighbours.cri.calls import Fate, Interest, Pass, Refuse, Replace,
 from nodeward.neighbours.cri.flow import FRAME_BYTES
 from nodeward.neighbours.cri.holds import MAX_REFUSED
 from nodeward.neighbours.cri.session import MAX_CALLS
+from tests.unit.neighbours.cri import strict
 from tests.unit.neighbours.cri.between import BUSY, OK, TRAILERS, Between, after, answer, ask, status
-from tests.unit.neighbours.cri.strict import (
-    ACK,
-    DATA,
-    END_HEADERS,
-    HEADERS,
-    PING,
-    RST,
-    WINDOW,
-    frame,
-    frames,
-    message,
-    request,
-)
 
 # ---- passing
 
@@ -49,10 +37,10 @@ def test_a_watcher_gets_each_message_of_a_streaming_call_as_it_passes() -> None:
     rig = Between(enforces=False)
     ask(rig, 1, "GetContainerEvents")
     rig.runtime.headers(1, OK)
-    rig.runtime.data(1, message(b"one") + message(b"")[:2])
+    rig.runtime.data(1, strict.message(b"one") + strict.message(b"")[:2])
     rig.settle()
     assert [one.payload for one in rig.watcher.messages("response")] == [b"one"]
-    rig.runtime.data(1, message(b"")[2:] + message(b"three"))
+    rig.runtime.data(1, strict.message(b"")[2:] + strict.message(b"three"))
     rig.settle()
     assert [one.payload for one in rig.watcher.messages("response")] == [b"one", b"", b"three"]
     assert rig.watcher.ends() == []
@@ -74,8 +62,8 @@ def test_messages_that_find_no_memory_are_cut_and_pass_whole(monkeypatch: pytest
     rig = Between(enforces=False)
     rig.book.copies.left = 15
     ask(rig, 1, "Version", b"a" * 30)
-    rig.client.headers(3, request("Version"))
-    rig.client.data(3, message(b"b" * 12)[:14])
+    rig.client.headers(3, strict.request("Version"))
+    rig.client.data(3, strict.message(b"b" * 12)[:14])
     rig.settle()
     ask(rig, 5, "Version", b"c" * 30)
 
@@ -83,7 +71,7 @@ def test_messages_that_find_no_memory_are_cut_and_pass_whole(monkeypatch: pytest
         (b"a" * 10, 30, True),
         (b"c" * 6, 30, True),
     ]
-    assert bytes(rig.runtime.streams[5].body) == message(b"c" * 30)
+    assert bytes(rig.runtime.streams[5].body) == strict.message(b"c" * 30)
     rig.client.reset(3)
     rig.settle()
     assert rig.book.copies.left == 15
@@ -98,7 +86,12 @@ def test_goaway_first_names_no_stream_and_at_last_the_last_one() -> None:
     assert rig.session.waits
     rig.session.goaway(last=False)
     rig.flush()
-    answer(rig, 7)
+    rig.runtime.headers(7, OK)
+    rig.runtime.data(7, strict.message(b"said"))
+    rig.settle()
+    assert rig.session.waits, "it is answered in part"
+    rig.runtime.headers(7, TRAILERS, end=True)
+    rig.settle()
     assert not rig.session.waits
     rig.session.goaway(last=True)
     rig.flush()
@@ -138,10 +131,10 @@ def test_no_ping_is_ever_ours() -> None:
     rig.verdict(1, BUSY)
     after(rig)
     for end in (rig.client, rig.runtime):
-        seen = frames(end.got[0 if end.client else 24 :])
-        assert [one for one in seen if one[0] == PING] == []
-        assert {one[0] for one in seen} <= {DATA, HEADERS, RST, 4, WINDOW}
-        assert [one[1] for one in seen if one[0] == 4] == [0, ACK]
+        seen = strict.frames(end.got[0 if end.client else 24 :])
+        assert [one for one in seen if one[0] == strict.PING] == []
+        assert {one[0] for one in seen} <= {strict.DATA, strict.HEADERS, strict.RST, 4, strict.WINDOW}
+        assert [one[1] for one in seen if one[0] == 4] == [0, strict.ACK]
 
 
 def test_a_call_that_passes_waits_from_read_to_write_of_its_beginning_and_its_end() -> None:
@@ -151,7 +144,7 @@ def test_a_call_that_passes_waits_from_read_to_write_of_its_beginning_and_its_en
     ask(rig, 1, "Version")
     rig.clock.now += 5_000_000
     rig.runtime.headers(1, OK)
-    rig.runtime.data(1, message(b"part"))
+    rig.runtime.data(1, strict.message(b"part"))
     rig.settle()
     rig.write_ns = 7
     rig.runtime.headers(1, TRAILERS, end=True)
@@ -171,10 +164,10 @@ def test_a_call_that_passes_waits_from_read_to_write_of_its_beginning_and_its_en
 def test_a_held_call_waits_for_its_verdict(verdict: Verdict, fate: Fate, status: int) -> None:
     """From the last byte of its request: how slowly the client sends is not the relay's."""
     rig = Between()
-    rig.client.headers(1, request("HoldThis"))
+    rig.client.headers(1, strict.request("HoldThis"))
     rig.settle()
     rig.clock.now += 1_000_000
-    rig.client.data(1, message(b"ask"), end=True)
+    rig.client.data(1, strict.message(b"ask"), end=True)
     rig.settle()
     rig.clock.now += 3_000
     rig.verdict(1, verdict)
@@ -197,38 +190,10 @@ def test_a_verdict_at_once_is_as_long_as_its_bytes_wait() -> None:
 
 def test_a_held_call_without_any_message_is_one_that_was_not_decided() -> None:
     rig = Between()
-    rig.client.headers(1, request("HoldCreate"), end=True)
+    rig.client.headers(1, strict.request("HoldCreate"), end=True)
     rig.settle()
     answer(rig, 1)
     assert [one[1] for one in rig.tally.over_] == [Fate.UNDECIDED]
-
-
-@pytest.mark.parametrize(
-    ("on_error", "fate"), [pytest.param(None, Fate.UNDECIDED, id="pass"), pytest.param(BUSY, Fate.REFUSED, id="refuse")]
-)
-def test_a_call_that_cannot_be_decided_is_told_apart(on_error: Refuse | None, fate: Fate) -> None:
-    rig = Between(on_error=on_error)
-    ask(rig, 1, "HoldThis")
-    rig.session.holds.undecided(1, "no decision in time")
-    rig.settle_after()
-    if on_error is None:
-        answer(rig, 1)
-
-    assert [one[1] for one in rig.tally.over_] == [fate]
-
-
-def test_a_held_call_whose_client_goes_is_abandoned() -> None:
-    rig = Between()
-    ask(rig, 1, "HoldThis")
-    ask(rig, 3, "HoldThat")
-    rig.clock.now += 40
-    rig.client.reset(1)
-    rig.settle()
-    rig.clock.now += 2
-    rig.session.close("the client closed the connection")
-
-    assert rig.tally.over_ == [(None, Fate.ABANDONED, 40), (None, Fate.ABANDONED, 42)]
-    assert rig.book.holds.left == HELD_BYTES
 
 
 @pytest.mark.parametrize("broken", ["meter", "watcher"])
@@ -241,23 +206,26 @@ def test_a_meter_or_watcher_that_fails_is_counted_and_nothing_else_changes(broke
 
     assert [one[0] for one in rig.tally.over_] == [0, 0]
     assert rig.book.counts.faults == 2
-    assert bytes(rig.client.streams[3].body) == message(b"said")
+    assert bytes(rig.client.streams[3].body) == strict.message(b"said")
 
 
 GARBAGE = {
     "no preface": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "a block that is none": frame(HEADERS, END_HEADERS, 1, b"\xff\xff\xff\xff"),
-    "a block over 64 KiB": frame(HEADERS, 0, 1, b"\0" * 16_384) + frame(9, 0, 1, b"\0" * 16_384) * 4,
-    "a small block of much more than 64 KiB": frame(
-        HEADERS, END_HEADERS, 1, b"\x40\x01a\x7f\xbd\x1d" + bytes(3_900) + b"\xbe" * 60
+    "a block that is none": strict.frame(strict.HEADERS, strict.END_HEADERS, 1, b"\xff\xff\xff\xff"),
+    "a block over 64 KiB": strict.frame(strict.HEADERS, 0, 1, b"\0" * 16_384)
+    + strict.frame(9, 0, 1, b"\0" * 16_384) * 4,
+    "a small block of much more than 64 KiB": strict.frame(
+        strict.HEADERS, strict.END_HEADERS, 1, b"\x40\x01a\x7f\xbd\x1d" + bytes(3_900) + b"\xbe" * 60
     ),
-    "a frame that is too long": frame(DATA, 0, 1, bytes(20_000)),
-    "a frame in a header block": frame(HEADERS, 0, 1, b"\x82") + frame(PING, 0, 0, bytes(8)),
-    "a header block that goes on wrongly": frame(HEADERS, 0, 1, b"\x82") + frame(9, END_HEADERS, 1, b"\xff" * 9),
-    "padding that is too long": frame(HEADERS, END_HEADERS | 8, 1, b"\xff\x82"),
-    "a table over all bounds": frame(HEADERS, END_HEADERS, 1, b"\x3f\xe1\xff\xff\xff\x07\x82"),
-    "settings of odd length": frame(4, 0, 0, b"12345"),
-    "a pushed answer": frame(5, END_HEADERS, 1, b"\0\0\0\2\x82"),
+    "a frame that is too long": strict.frame(strict.DATA, 0, 1, bytes(20_000)),
+    "a frame in a header block": strict.frame(strict.HEADERS, 0, 1, b"\x82")
+    + strict.frame(strict.PING, 0, 0, bytes(8)),
+    "a header block that goes on wrongly": strict.frame(strict.HEADERS, 0, 1, b"\x82")
+    + strict.frame(9, strict.END_HEADERS, 1, b"\xff" * 9),
+    "padding that is too long": strict.frame(strict.HEADERS, strict.END_HEADERS | 8, 1, b"\xff\x82"),
+    "a table over all bounds": strict.frame(strict.HEADERS, strict.END_HEADERS, 1, b"\x3f\xe1\xff\xff\xff\x07\x82"),
+    "settings of odd length": strict.frame(4, 0, 0, b"12345"),
+    "a pushed answer": strict.frame(5, strict.END_HEADERS, 1, b"\0\0\0\2\x82"),
 }
 
 
@@ -270,12 +238,12 @@ def test_what_cannot_be_followed_passes_unseen_where_nothing_can_be_held(side: s
     """They have gone on before anybody looked; nothing of ours comes between."""
     rig = Between(enforces=False, greet=False)
     end, other = (rig.client, rig.runtime) if side == "client" else (rig.runtime, rig.client)
-    asked = frame(HEADERS, END_HEADERS, 3, b"\x82\x87\x04\x02/a")
+    asked = strict.frame(strict.HEADERS, strict.END_HEADERS, 3, b"\x82\x87\x04\x02/a")
     if side == "client":
         sent = b"" if what == "no preface" else bytes(rig.client.out) + asked
     else:
         rig.give(other, bytes(rig.client.out) + asked, heard=False)
-        sent = bytes(rig.runtime.out) + frame(HEADERS, END_HEADERS, 3, b"\x88")
+        sent = bytes(rig.runtime.out) + strict.frame(strict.HEADERS, strict.END_HEADERS, 3, b"\x88")
     sent += GARBAGE[what] + b"and more"
     for at in range(0, len(sent), 1000):
         rig.give(end, sent[at : at + 1000], heard=False)
@@ -315,7 +283,7 @@ def test_what_cannot_be_followed_ends_both_where_calls_can_be_held(side: str, wh
 def test_calls_without_end_are_bounded() -> None:
     rig = Between()
     for stream in range(1, 2 * MAX_CALLS + 3, 2):
-        rig.client.headers(stream, request("Version"))
+        rig.client.headers(stream, strict.request("Version"))
         if stream % 1000 == 1:
             rig.up()
     rig.up()
@@ -327,8 +295,8 @@ def test_refusals_without_end_are_remembered_in_no_more_than_may_be() -> None:
     rig.judge.at_once = lambda call, message: BUSY
     streams = range(1, 10_001, 2)
     for stream in streams:
-        rig.client.headers(stream, request("HoldCreate"))
-        rig.client.data(stream, message(b""), end=True)
+        rig.client.headers(stream, strict.request("HoldCreate"))
+        rig.client.data(stream, strict.message(b""), end=True)
         if stream % 200 == 199:
             rig.settle()
     assert {status(rig, stream)[0] for stream in streams} == {b"8"}
@@ -344,8 +312,10 @@ def test_refusals_without_end_are_remembered_in_no_more_than_may_be() -> None:
 
 def test_a_client_that_takes_more_than_its_window_while_something_is_held_is_cut_off() -> None:
     rig = Between()
-    rig.client.headers(1, request("HoldCreate"))
-    rig.client.out += frame(DATA, 0, 1, bytes(16_384)) * 2 + frame(DATA, 0, 3, bytes(16_384)) * 3
+    rig.client.headers(1, strict.request("HoldCreate"))
+    rig.client.out += (
+        strict.frame(strict.DATA, 0, 1, bytes(16_384)) * 2 + strict.frame(strict.DATA, 0, 3, bytes(16_384)) * 3
+    )
     rig.up()
     assert "more than it was allowed" in rig.session.over
 
@@ -357,8 +327,8 @@ def test_a_held_request_in_frames_without_end_takes_no_more_memory_than_may_be_h
 ) -> None:
     rig = Between(on_error=on_error)
     rig.book.holds.left = rig.book.holds.total = 1_000 * (FRAME_BYTES + size)
-    rig.client.headers(1, request("HoldCreate"))
-    rig.client.out += frame(DATA, 0, 1, bytes(size)) * 1_001
+    rig.client.headers(1, strict.request("HoldCreate"))
+    rig.client.out += strict.frame(strict.DATA, 0, 1, bytes(size)) * 1_001
     rig.up()
 
     assert rig.book.counts.on_error == 1
@@ -372,14 +342,14 @@ def test_a_request_that_the_runtime_does_not_take_waits_in_no_more_frames_than_m
     monkeypatch.setattr(flow, "MAX_WAITING", 100)
     rig = Between()
     rig.book.holds.left = rig.book.holds.total = 70_000
-    rig.client.headers(1, request("HoldCreate"))
+    rig.client.headers(1, strict.request("HoldCreate"))
     for _ in range(5):
-        rig.client.out += frame(DATA, 0, 1, bytes(16_384))
+        rig.client.out += strict.frame(strict.DATA, 0, 1, bytes(16_384))
         rig.up()
     assert len(rig.runtime.streams[1].body) == 65_535
-    rig.client.out += frame(DATA, 0, 1) * 90
+    rig.client.out += strict.frame(strict.DATA, 0, 1) * 90
     rig.up()
     assert not rig.session.over
-    rig.client.out += frame(DATA, 0, 1) * 20
+    rig.client.out += strict.frame(strict.DATA, 0, 1) * 20
     rig.up()
     assert "100 frames of stream 1 wait for the runtime's window" in rig.session.over

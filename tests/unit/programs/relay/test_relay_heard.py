@@ -6,34 +6,25 @@ from nodeward.contracts import cri_pb2 as cri
 from nodeward.core.workload import ContainerId, CpuRecord, Phase, SandboxId
 from nodeward.neighbours.cri.decider import MOST_RESTORED
 from nodeward.neighbours.sockets.unary_client import UNIMPLEMENTED, CallFailedError
-from tests.unit.programs.relay.relayed import (
-    HELLO,
-    Relayed,
-    create,
-    created_as,
-    listed,
-    sandbox_config,
-    update,
-    updated,
-)
+from tests.unit.programs.relay import relayed
 
-RUN = cri.RunPodSandboxRequest(config=sandbox_config(), runtime_handler="kata").SerializeToString()
+RUN = cri.RunPodSandboxRequest(config=relayed.sandbox_config(), runtime_handler="kata").SerializeToString()
 RAN = cri.RunPodSandboxResponse(pod_sandbox_id="s1").SerializeToString()
 
 
 def test_a_create_that_fails_leaves_nothing() -> None:
-    node = Relayed()
+    node = relayed.Relayed()
     call = node.begin("CreateContainer")
-    node.decide(call, create())
+    node.decide(call, relayed.create())
     assert len(node.containers) == 1
-    node.ended(call, create(), ok=False)
+    node.ended(call, relayed.create(), ok=False)
     assert node.containers == []
 
 
 def test_containers_and_sandboxes_end_with_their_calls() -> None:
-    node = Relayed()
+    node = relayed.Relayed()
     for number in range(3):
-        node.create(create(), f"c{number}")
+        node.create(relayed.create(), f"c{number}")
     node.passes("StopContainer", cri.StopContainerRequest(container_id="c0", timeout=30).SerializeToString())
     node.passes("RemoveContainer", cri.RemoveContainerRequest(container_id="c1").SerializeToString())
     node.passes("RemoveContainer", cri.RemoveContainerRequest(container_id="c2").SerializeToString(), ok=False)
@@ -44,49 +35,49 @@ def test_containers_and_sandboxes_end_with_their_calls() -> None:
 
 def test_a_create_that_nobody_decided_is_known_all_the_same() -> None:
     """By its request; what it was to have is a goal, and is in its next update."""
-    node = Relayed()
-    node.passes("CreateContainer", create(), created_as("c1"), decided=False)
+    node = relayed.Relayed()
+    node.passes("CreateContainer", relayed.create(), relayed.created_as("c1"), decided=False)
     assert node.containers == ["c1"]
-    assert updated(node.update()) == "sgx_epc 8192"
+    assert relayed.updated(node.update()) == "sgx_epc 8192"
 
 
 def test_an_update_that_nobody_decided_tells_what_its_client_asked_for() -> None:
-    node = Relayed()
-    node.create(create())
-    node.passes("UpdateContainerResources", update("c1"), decided=False)
+    node = relayed.Relayed()
+    node.create(relayed.create())
+    node.passes("UpdateContainerResources", relayed.update("c1"), decided=False)
     assert node.core.state.pods.containers[ContainerId("c1")].container.cpu.shares == 512
 
 
 def test_a_container_keeps_its_sandboxs_handler_which_a_create_does_not_name() -> None:
-    node = Relayed()
+    node = relayed.Relayed()
     node.passes("RunPodSandbox", RUN, RAN)
-    node.create(create())
+    node.create(relayed.create())
     assert node.core.state.pods.sandboxes[SandboxId("s1")].sandbox.handler == "kata"
 
 
 @pytest.mark.parametrize("what", ["cut", "no-CRI"])
 def test_what_cannot_be_read_is_counted_and_listed_soon(what: str) -> None:
-    node = Relayed()
+    node = relayed.Relayed()
     node.runtime._due.clear()
     node.ended(node.begin("RunPodSandbox"), b"" if what == "cut" else b"\xff", cut=what == "cut")
     assert (node.sandboxes, node.decider.unread, node.runtime._due.is_set()) == ([], 1, True)
 
 
 async def test_a_relay_that_connects_has_the_runtime_listed_before_anything_is_decided() -> None:
-    node = Relayed(listed=False)
-    node.lists = listed(c1=True, c2=False)
-    node.runtime.begins(HELLO)
+    node = relayed.Relayed(listed=False)
+    node.lists = relayed.listed(c1=True, c2=False)
+    node.runtime.begins(relayed.HELLO)
     assert not node.runtime.listed
     await node.listing()
     assert node.runtime.listed
     assert (node.containers, node.sandboxes) == (["c1"], ["s1"])
-    assert updated(node.update()) == "sgx_epc 8192"
+    assert relayed.updated(node.update()) == "sgx_epc 8192"
     node.runtime.ends("it went")
     assert (node.runtime.listed, node.core.state.pods.runtime) == (False, "")
 
 
 async def test_an_older_runtime_is_listed_by_its_own_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    node = Relayed()
+    node = relayed.Relayed()
     whole = node._call
 
     async def older(path: str, request: bytes, within_s: float) -> bytes:
@@ -95,21 +86,21 @@ async def test_an_older_runtime_is_listed_by_its_own_version(monkeypatch: pytest
         return await whole(path, request, within_s)
 
     monkeypatch.setattr(node.runtime, "_call", older)
-    node.lists = listed(c1=True)
+    node.lists = relayed.listed(c1=True)
     await node.listing()
     assert node.containers == ["c1"]
 
 
 async def test_a_list_which_cannot_tell_them_leaves_the_pods_cgroup_and_what_a_create_and_an_update_told() -> None:
-    node = Relayed()
-    request = cri.CreateContainerRequest.FromString(create())
+    node = relayed.Relayed()
+    request = cri.CreateContainerRequest.FromString(relayed.create())
     request.sandbox_config.linux.cgroup_parent = "/kubepods/burstable/poduid-1"
     resources = request.config.linux.resources
     resources.cpu_shares, resources.cpu_quota, resources.cpu_period = 2048, 200_000, 100_000
     resources.memory_limit_in_bytes = 64 << 20
     node.create(request.SerializeToString())
     node.update()
-    node.lists = listed(c1=True)
+    node.lists = relayed.listed(c1=True)
     node.statuses["c1"] = CallFailedError("/status", 13, "broken")
     await node.listing()
     pods = node.core.state.pods
@@ -126,9 +117,9 @@ def restored(*container_ids: str, sandbox: str = "s1") -> bytes:
 
 
 def test_a_restored_pod_is_known_by_its_own_uid_and_cgroup_beside_the_pod_that_was_checkpointed() -> None:
-    node = Relayed()
+    node = relayed.Relayed()
     node.passes("RunPodSandbox", RUN, RAN)
-    node.create(create())
+    node.create(relayed.create())
     asked = cri.RestorePodRequest(checkpoint_path="/checkpoints/1", runtime_handler="runc")
     asked.config.metadata.CopyFrom(cri.PodSandboxMetadata(name="twin", uid="uid-2", namespace="default"))
     asked.config.linux.cgroup_parent = "/kubepods/poduid-2"
@@ -136,7 +127,7 @@ def test_a_restored_pod_is_known_by_its_own_uid_and_cgroup_beside_the_pod_that_w
     resources = asked.container_configs.add(metadata=cri.ContainerMetadata(name="app")).linux.resources
     resources.cpu_shares, resources.memory_limit_in_bytes = 512, 64 << 20
     node.passes("RestorePod", asked.SerializeToString(), restored("c2", sandbox="s2"))
-    assert updated(node.update("c2")) == "sgx_epc 4096"
+    assert relayed.updated(node.update("c2")) == "sgx_epc 4096"
     node.passes("RemovePodSandbox", cri.RemovePodSandboxRequest(pod_sandbox_id="s1").SerializeToString())
     pods = node.core.state.pods
     assert (pods.sandbox_of, [*pods.containers]) == ({"uid-2": "s2"}, ["c2"])
@@ -156,6 +147,6 @@ def test_a_restored_pod_is_known_by_its_own_uid_and_cgroup_beside_the_pod_that_w
     ids=["failed", "no-CRI", "of-too-many", "of-no-pod"],
 )
 def test_a_restore_that_names_nobody_tells_nothing(answer: bytes, ok: bool, unread: int) -> None:
-    node = Relayed()
+    node = relayed.Relayed()
     node.passes("RestorePod", b"", answer, ok=ok)
     assert (node.containers, node.decider.unread) == ([], unread)

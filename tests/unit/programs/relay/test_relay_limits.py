@@ -20,6 +20,16 @@ from nodeward.neighbours.cri.decider import STATUSES
 from tests.unit.programs.relay.relayed import Relayed, create, created, listed, sandbox_config, update, updated
 
 LIMITS = RelaySection(limits=True)
+SECOND_NS = 1_000_000_000
+CALLS = {"CreateContainer": (create(), created), "UpdateContainerResources": (update("c1"), updated)}
+
+
+def asks(node: Relayed, name: str, call: Call | None = None) -> Awaitable[Verdict]:
+    found = node.decider.decide(call or node.begin(name), CALLS[name][0], SECOND_NS)
+    assert isinstance(found, Awaitable)
+    return found
+
+
 # ---- held calls
 
 
@@ -68,7 +78,7 @@ async def test_calls_of_one_pod_are_asked_about_in_the_order_they_came() -> None
     node.facts.offer("pod", fetch)
     core.tell(ApiBack())
     first, gone, second = (node.begin("CreateContainer") for _ in range(3))
-    waits = [asyncio.ensure_future(_awaited(node, call, create())) for call in (first, gone, second)]
+    waits = [asyncio.ensure_future(asks(node, "CreateContainer", call)) for call in (first, gone, second)]
     for _ in range(5):
         await asyncio.sleep(0)
     assert node.containers == [f"create-{first.number}"]
@@ -82,12 +92,6 @@ async def test_calls_of_one_pod_are_asked_about_in_the_order_they_came() -> None
         "sgx_epc 8192"
     ] * 2
     assert node.containers == [f"create-{one.number}" for one in (first, second)]
-
-
-async def _awaited(node: Relayed, call: Call, request: bytes) -> Verdict:
-    found = node.decider.decide(call, request, 1_000_000_000)
-    assert not isinstance(found, Pass | Replace | Refuse)
-    return await found
 
 
 def test_neither_environment_nor_other_annotations_enter_the_state() -> None:
@@ -106,14 +110,6 @@ def test_a_client_that_describes_no_pod_is_known_by_its_sandbox() -> None:
 
 
 SPEC = PodSpec(PodUid("uid-1"), "default", "pod", (ContainerSpec("app", declared={"sgx_epc": 4096}),))
-SECOND_NS = 1_000_000_000
-CALLS = {"CreateContainer": (create(), created), "UpdateContainerResources": (update("c1"), updated)}
-
-
-def asks(node: Relayed, name: str) -> Awaitable[Verdict]:
-    found = node.decider.decide(node.begin(name), CALLS[name][0], SECOND_NS)
-    assert isinstance(found, Awaitable)
-    return found
 
 
 def facts_from(node: Relayed, fetch: Callable[[str], Awaitable[str]]) -> Callable[[], bool]:

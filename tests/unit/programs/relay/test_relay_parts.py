@@ -149,10 +149,11 @@ WHO = "shop/web, container app"
     ],
 )
 def test_a_create_without_a_verdict_goes_by_on_error_but_of_static_pods_and_our_own(
-    settings: Settings, message: bytes | None, said: str
+    settings: Settings, message: bytes | None, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     verdict = Rules(lambda: settings).undecided(replace(RUN, path=CREATE), message, "odd", ending=False)
     assert verdict == Pass() if not said else isinstance(verdict, Refuse) and verdict.text.startswith(said)
+    assert ("undecided=passes pod=web why='it is" in caplog.text) == (settings is STRICT and not said)
 
 
 def test_a_relay_that_ends_refuses_for_now_whatever_on_error_says() -> None:

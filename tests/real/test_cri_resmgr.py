@@ -27,58 +27,6 @@ from tests.rigs.containers import a_containerd, pod_of
 PROGRAMS = Path(sys.executable).parent
 
 
-def test_a_pods_life_and_a_failure_stand_in_the_dump_and_its_secrets_do_not() -> None:
-    with a_containerd() as daemon:
-        listen, dump = daemon.folder / "relay.sock", daemon.folder / "cri.dump"
-        walk = ["-policy", "null", "-dump", "reset,full:.*", "-dump-file", str(dump)]
-        sockets = ["-runtime-socket", str(daemon.cri_socket), "-relay-socket", str(listen)]
-        environment = {**os.environ, "NODEWARD_RUN_DIR": str(daemon.folder / "run")}
-        with subprocess.Popen([PROGRAMS / "cri-resmgr", *walk, *sockets], env=environment) as relay:
-            wait_for(listen.is_socket, "socket")
-            try:
-                with Cri(listen, daemon.peer / "proto" / "cri.proto") as cri:
-                    container = container_config("app", IMAGE)
-                    container["envs"] = [{"key": "TOKEN", "value": "aHVudGVyMg=="}]
-                    pod = pod_of(daemon, "walk")
-                    pod["annotations"] = pod["labels"] = {"io.kubernetes.container.hash": "hunter2"}
-                    sandbox, made = start(cri, pod, container)
-                    cri.call("ContainerStatus", {"container_id": made, "verbose": True})
-                    with pytest.raises(grpc.RpcError):
-                        cri.call("ContainerStatus", {"container_id": "none"})
-                    with pytest.raises(grpc.RpcError, match="hunter2"):
-                        cri.call("ExecSync", {"container_id": made, "cmd": ["/hunter2"], "timeout": 10})
-                    wrong = container_config("wrong", IMAGE) | {"command": ["/hunter2"]}
-                    asked: Record = {"pod_sandbox_id": sandbox, "config": wrong, "sandbox_config": pod}
-                    failed = cri.call("CreateContainer", asked)["container_id"]
-                    with pytest.raises(grpc.RpcError, match="hunter2"):
-                        cri.call("StartContainer", {"container_id": failed})
-                    status = cri.call("ContainerStatus", {"container_id": failed})
-                    assert "hunter2" in str(member(status, "status", "message"))
-                    remove_pod(cri, sandbox)
-            finally:
-                relay.terminate()
-                relay.wait(WAIT_S)
-        text = dump.read_text()
-        print("\n".join(text.splitlines()[:20]))
-        command = [str(PROGRAMS / "nodeward"), "dump", str(dump), "-o", "json"]
-        told = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=True)
-    calls = [json.loads(line) for line in told.stdout.splitlines()]
-    about = [(call["method"], call["failed"]) for call in calls if call["pod"] == "default/walk"]
-    assert [method for method, _ in about][:4] == [
-        "RunPodSandbox",
-        "CreateContainer",
-        "StartContainer",
-        "ContainerStatus",
-    ]
-    assert about[-1] == ("RemovePodSandbox", False)
-    said = [call["replies"][0][0] for call in calls if call["failed"]]
-    assert [words.partition(":")[0] for words in said] == ["NOT_FOUND", "UNKNOWN", "UNKNOWN"]
-    assert all(words.endswith(": *** commands, not shown ***") for words in said[1:])
-    assert "TOKEN" in text
-    assert "hunter2" not in text
-    assert "aHVudGVyMg==" not in text
-
-
 ALL = cpuset.of(os.sched_getaffinity(0))
 WHOLE = 2 if ALL.bit_count() > 3 else 1
 """So many CPUs a container asks for: one must be left for others, beside the reserved one."""
@@ -131,6 +79,43 @@ class Walk:
         pod = pod_config("elsewhere", "", self.daemon.folder / "logs")
         pod["linux"] = {"security_context": {"namespace_options": {"network": "NODE"}}}
         return start(cri, pod, container_config("app", IMAGE, memory_bytes=0))[1]
+
+
+def test_a_pods_life_and_a_failure_stand_in_the_dump_and_its_secrets_do_not() -> None:
+    with a_containerd() as daemon:
+        dump, pod = daemon.folder / "cri.dump", pod_of(daemon, "walk")
+        with Walk(daemon).relay("-policy", "null", "-dump", "reset,full:.*", "-dump-file", str(dump)) as cri:
+            container = container_config("app", IMAGE)
+            container["envs"] = [{"key": "TOKEN", "value": "aHVudGVyMg=="}]
+            pod["annotations"] = pod["labels"] = {"io.kubernetes.container.hash": "hunter2"}
+            sandbox, made = start(cri, pod, container)
+            cri.call("ContainerStatus", {"container_id": made, "verbose": True})
+            with pytest.raises(grpc.RpcError):
+                cri.call("ContainerStatus", {"container_id": "none"})
+            with pytest.raises(grpc.RpcError, match="hunter2"):
+                cri.call("ExecSync", {"container_id": made, "cmd": ["/hunter2"], "timeout": 10})
+            wrong = container_config("wrong", IMAGE) | {"command": ["/hunter2"]}
+            asked: Record = {"pod_sandbox_id": sandbox, "config": wrong, "sandbox_config": pod}
+            failed = cri.call("CreateContainer", asked)["container_id"]
+            with pytest.raises(grpc.RpcError, match="hunter2"):
+                cri.call("StartContainer", {"container_id": failed})
+            status = cri.call("ContainerStatus", {"container_id": failed})
+            assert "hunter2" in str(member(status, "status", "message"))
+            remove_pod(cri, sandbox)
+        text = dump.read_text()
+        command = [str(PROGRAMS / "nodeward"), "dump", str(dump), "-o", "json"]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=True)
+    calls = [json.loads(line) for line in told.stdout.splitlines()]
+    about = [(call["method"], call["failed"]) for call in calls if call["pod"] == "default/walk"]
+    begins = ["RunPodSandbox", "CreateContainer", "StartContainer", "ContainerStatus"]
+    assert [method for method, _ in about][:4] == begins
+    assert about[-1] == ("RemovePodSandbox", False)
+    said = [call["replies"][0][0] for call in calls if call["failed"]]
+    assert [words.partition(":")[0] for words in said] == ["NOT_FOUND", "UNKNOWN", "UNKNOWN"]
+    assert all(words.endswith(": *** commands, not shown ***") for words in said[1:])
+    assert "TOKEN" in text
+    assert "hunter2" not in text
+    assert "aHVudGVyMg==" not in text
 
 
 def cpus_of(container: str) -> CpuSet:
@@ -188,10 +173,8 @@ def test_a_policy_that_is_pushed_moves_containers_that_run_and_the_empty_configu
         assert asyncio.run(pushing.push(str(path), "node", config)) == ""
 
     with walk.relay("-config-socket", str(path)) as cri:
-        (sandbox, whole), (other, shared) = (
-            walk.start(cri, "pushed", "", WHOLE * 1000),
-            walk.start(cri, "beside", "burstable", 200),
-        )
+        sandbox, whole = walk.start(cri, "pushed", "", WHOLE * 1000)
+        other, shared = walk.start(cri, "beside", "burstable", 200)
         assert [cpus_of(whole), cpus_of(shared)] == [ALL, ALL]
         push({"policy": "Active: static-plus\nReservedResources: {CPU: 1}\n"})
         wait_for(lambda: cpus_of(whole).bit_count() == WHOLE, "CPUs of its own")

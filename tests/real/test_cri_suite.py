@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -40,7 +39,6 @@ class Went:
     ran: Ran
     has: list[str]
     """All tests of the suite."""
-    took_s: float
     log: str
     """The relay's."""
     dumped: Mapping[str, int]
@@ -54,10 +52,10 @@ def one(way: str) -> Went:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ctd")))
         containerd = stack.enter_context(running_containerd(folder))
         stack.enter_context(crisuite.images_served(containerd))
-        has, began = crisuite.has(containerd), time.monotonic()
+        has = crisuite.has(containerd)
         if way == DIRECT:
             ran = crisuite.run(containerd, containerd.cri_socket, crisuite.chosen().run)
-            return Went(ran, has, time.monotonic() - began, "", {})
+            return Went(ran, has, "", {})
         return behind_a_relay(containerd, way, has)
 
 
@@ -74,9 +72,7 @@ def behind_a_relay(containerd: Containerd, way: str, has: list[str]) -> Went:
         stack.enter_context(relay_process(listen, containerd.cri_socket, "--config", str(settings), *options))
         if way in (PINNED, ALL_PINNED):
             decided_by(listen)
-        began = time.monotonic()
         ran = crisuite.run(containerd, listen, names(way))
-        took_s = time.monotonic() - began
         cpus = cpus_of_a_container(containerd, listen)
     dumped: Mapping[str, int] = {}
     if way == DUMPED:
@@ -85,7 +81,7 @@ def behind_a_relay(containerd: Containerd, way: str, has: list[str]) -> Went:
         told = [json.loads(line) for line in read.stdout.splitlines()]
         # each further message of a stream has a line of its own, with the number of its call
         dumped = Counter(method for method, _ in {(call["method"], call["number"]) for call in told})
-    return Went(ran, has, took_s, listen.with_suffix(".log").read_text(), dumped, cpus)
+    return Went(ran, has, listen.with_suffix(".log").read_text(), dumped, cpus)
 
 
 def names(way: str) -> tuple[str, ...]:
@@ -112,15 +108,6 @@ def _went() -> Iterator[dict[str, Went]]:
         yield dict(zip(ways, threads.map(one, ways), strict=True))
 
 
-def table(went: Mapping[str, Went]) -> list[str]:
-    lines = [f"{'':66}" + "".join(f"{way:>20}" for way in went)]
-    for name in crisuite.chosen().run:
-        cells = (f"{way.ran.results.get(name, '-')} {way.ran.seconds.get(name, 0):6.2f} s" for way in went.values())
-        lines.append(f"{name:66}" + "".join(f"{cell:>20}" for cell in cells))
-    lines.append(f"{'all':66}" + "".join(f"{way.took_s:18.1f} s" for way in went.values()))
-    return lines
-
-
 def calls(log: str) -> dict[str, int]:
     counted: Counter[str] = Counter()
     for name, number in _COUNT.findall(log.partition("relayed calls ")[2]):
@@ -135,8 +122,6 @@ def test_every_test_of_the_suite_is_run_or_left_out_with_a_reason(went: dict[str
 
 @pytest.mark.parametrize("way", [RELAYED, DUMPED])
 def test_the_suite_goes_through_the_relay_as_it_goes_past_it(went: dict[str, Went], way: str) -> None:
-    print("\n".join(table(went)))
-    print(f"calls, {way}: {dict(calls(went[way].log))}")
     assert went[way].ran.results == went[DIRECT].ran.results, went[way].ran.told()
     assert "lost_sight=0" in went[way].log
     assert "faults=0" in went[way].log

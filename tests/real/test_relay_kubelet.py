@@ -1,14 +1,13 @@
 """A real kubelet whose runtime and images are behind the relay, joined to an API server, while each part is restarted.
 
-Pods are made and deleted all the time; at the end the relay is taken away. The test prints when what happened. The node
-is called `localhost`: for logs and commands in pods the API server reaches the kubelet by the name of its node.
+Pods are made and deleted all the time; at the end the relay is taken away. The node is called `localhost`: for logs
+and commands in pods the API server reaches the kubelet by the name of its node.
 """
 
 import asyncio
 import json
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -17,13 +16,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import grpc
 import pytest
 import yaml
 
 from nodeward.core.pulls import PullsView
 from nodeward.neighbours.cri.relay_socket import ask_pulls
-from tests.component.relay.rig import log_of, relay_process
+from tests.component.relay.rig import NODEWARD, log_of, relay_process
 from tests.patience import scaled
 from tests.peers.containerd import Containerd
 from tests.peers.cri import Cri
@@ -47,24 +45,12 @@ AWAY_S = 3.0
 
 
 @dataclass(slots=True)
-class Timeline:
-    """What happened when; lines come from several threads."""
-
-    began: float = field(default_factory=time.monotonic)
-    lines: list[str] = field(default_factory=list)
-
-    def say(self, what: str) -> None:
-        self.lines.append(f"{time.monotonic() - self.began:7.2f} s  {what}")
-
-
-@dataclass(slots=True)
 class Node:
     server: ApiServer
     api: KubeClient
     containerd: Containerd
     kubelet: Kubelet
     listen: Path
-    told: Timeline
     relays: ExitStack
     relay: subprocess.Popen[str]
     made: list[str] = field(default_factory=list)
@@ -107,14 +93,12 @@ class Node:
     def new_relay(self) -> None:
         """Another relay in the place of the one before."""
         self.relay = self.relays.enter_context(relay_process(self.listen, self.containerd.cri_socket, *NOTES_PULLS))
-        self.told.say("a relay started")
 
     def kill(self, what: str, kill: Callable[[], None]) -> None:
         """SIGKILL, while a pod is being started: it cleans up nothing."""
         with self.containerd.cri() as direct:
             self.caught.append(caught(direct))
         kill()
-        self.told.say(f"{what} killed -9 while {self.caught[-1]} had its sandbox and not yet its container")
 
     def kill_relay(self) -> None:
         self.kill("relay", self.relay.kill)
@@ -127,7 +111,6 @@ class Node:
         self.config.write_text(self.plain)
         self._nodeward_kubelet("relay")
         assert self.config.read_text() != self.plain
-        self.told.say("kubelet pointed at the relay by `nodeward kubelet`")
 
     def take_relay_away(self) -> None:
         """In the order of docs/relay.md: the way back, kubelet started again, the relay ended."""
@@ -136,26 +119,16 @@ class Node:
         self.kubelet.kill()
         self.kubelet.start_again()
         self.kubelet.wait_healthy()
-        self.told.say("kubelet pointed at containerd again by `nodeward kubelet`, and started again")
         self.relays.close()
-        self.told.say("the relay ended")
 
     @property
     def config(self) -> Path:
         return self.kubelet.plan.folder / "kubelet.json"
 
     def _nodeward_kubelet(self, target: str) -> None:
-        sockets = [f"relay.listen={self.listen}", f"relay.runtime={self.containerd.cri_socket}"]
-        words = [
-            "nodeward",
-            "setup",
-            "relay",
-            *(["--undo"] if target == "runtime" else []),
-            "--kubelet-config",
-            str(self.config),
-        ]
-        words += [word for socket in sockets for word in ("--set", socket)]
-        words[0] = str(Path(sys.executable).parent / words[0])
+        undo = ["--undo"] if target == "runtime" else []
+        sockets = [f"--set=relay.listen={self.listen}", f"--set=relay.runtime={self.containerd.cri_socket}"]
+        words = [NODEWARD, "setup", "relay", *undo, "--kubelet-config", str(self.config), *sockets]
         done = subprocess.run(words, capture_output=True, text=True, timeout=WITHIN_S, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         assert done.stdout.endswith("done; now: systemctl restart kubelet\n")
@@ -164,7 +137,6 @@ class Node:
         name = f"after-{len(self.made)}"
         self.create(name)
         until(lambda: self.running(name) and self.api.node_ready(NODE), f"a pod that runs after: {what}")
-        self.told.say(f"node Ready, and a pod made after this runs: {what}")
 
 
 @contextmanager
@@ -238,35 +210,6 @@ def _found(listed: Json, *states: str) -> dict[str, str]:
     return {text(one, "id"): str(member(one, "labels", "io.kubernetes.pod.name")) for one in wanted}
 
 
-@contextmanager
-def watched(node: Node) -> Iterator[None]:
-    """Every change of the node's readiness, and of whether CRI answers at the relay, goes to the timeline."""
-    end = threading.Event()
-
-    def watch() -> None:
-        last: dict[str, bool] = {}
-        with grpc.insecure_channel(f"unix:{node.listen}", options=[("grpc.max_reconnect_backoff_ms", 200)]) as channel:
-            version = channel.unary_unary("/runtime.v1.RuntimeService/Version")
-            while not end.wait(0.1):
-                try:
-                    answers = bool(version(b"", timeout=2))
-                except grpc.RpcError:
-                    answers = False
-                now = {"node Ready": node.api.node_ready(NODE), "CRI at the relay answers": answers}
-                for what in now:
-                    if last.get(what) != now[what]:
-                        node.told.say(f"{what}: {now[what]}")
-                last = now
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield
-    finally:
-        end.set()
-        thread.join(WITHIN_S)
-
-
 @pytest.fixture(name="node")
 def _node() -> Iterator[Node]:
     with ExitStack() as stack:
@@ -276,7 +219,7 @@ def _node() -> Iterator[Node]:
         listen, relays = containerd.folder / "cri.sock", stack.enter_context(ExitStack())
         relay = relays.enter_context(relay_process(listen, containerd.cri_socket, *NOTES_PULLS))
         kubelet = stack.enter_context(joined_kubelet(cluster, containerd, listen))
-        yield Node(cluster.server, cluster.client, containerd, kubelet, listen, Timeline(), relays, relay)
+        yield Node(cluster.server, cluster.client, containerd, kubelet, listen, relays, relay)
 
 
 def test_kubelet_names_the_sandbox_of_each_pull(node: Node) -> None:
@@ -298,7 +241,6 @@ def test_kubelet_names_the_sandbox_of_each_pull(node: Node) -> None:
     keys = {(one.namespace, one.name, one.uid, one.attempt): one.id for one in view.sandboxes}
     told = {one.image: (one.status, keys[one.namespace, one.name, one.uid, one.attempt]) for one in view.pulls}
     uids = {name: member(node.api.call("GET", f"{PODS}/{name}"), "metadata", "uid") for name in images}
-    print(*view.pulls, sandboxes, sep="\n")
     assert {name: sandboxes[told[image][1]] for name, image in images.items()} == {name: name for name in images}
     assert {one.name: one.uid for one in view.pulls} == uids
     assert (told[images["pulled"]][0], told[images["missing"]][0]) == ("OK", "NOT_FOUND")
@@ -317,14 +259,12 @@ def restarts(node: Node) -> list[tuple[str, Callable[[], None]]]:
     def containerd() -> None:
         node.kill("containerd", lambda: node.containerd.stop(signal.SIGKILL))
         node.containerd.start()
-        node.told.say("containerd started")
 
     def kubelet() -> None:
         node.kill("kubelet", node.kubelet.kill)
         node.point_at_relay()
         node.kubelet.start_again()
         node.kubelet.wait_healthy()
-        node.told.say("kubelet well again")
 
     def long() -> None:
         node.kill_relay()
@@ -348,22 +288,17 @@ def test_no_pod_is_lost_or_doubled_when_relay_containerd_and_kubelet_restart_und
     before = {name: node.started(name) for name in STEADY}
     assert execute(node.server, STEADY[0], ["/busybox", "echo", "here"]) == ("here\n", "Success")
     assert logs(node.server, STEADY[0]) == f"hello from {STEADY[0]}\n"
-    try:
-        with watched(node):
-            with load(node, EVERY_S, KEPT):
-                for number, (what, done) in enumerate(restarts(node), 1):
-                    done()
-                    assert len(node.caught) == number
-                    node.serves(what)
-            settle(node)
-        assert {name: node.started(name) for name in STEADY} == before
-        assert execute(node.server, STEADY[1], ["/busybox", "echo", "again"]) == ("again\n", "Success")
-        assert logs(node.server, STEADY[1]) == f"hello from {STEADY[1]}\n"
-        node.take_relay_away()
-        node.serves("kubelet at containerd, no relay")
-    finally:
-        print("\n".join(node.told.lines))
-        print(f"pods made: {len(node.made)}, deleted: {len(node.deleted)}")
+    with load(node, EVERY_S, KEPT):
+        for number, (what, done) in enumerate(restarts(node), 1):
+            done()
+            assert len(node.caught) == number
+            node.serves(what)
+    settle(node)
+    assert {name: node.started(name) for name in STEADY} == before
+    assert execute(node.server, STEADY[1], ["/busybox", "echo", "again"]) == ("again\n", "Success")
+    assert logs(node.server, STEADY[1]) == f"hello from {STEADY[1]}\n"
+    node.take_relay_away()
+    node.serves("kubelet at containerd, no relay")
     assert {name: node.started(name) for name in STEADY} == before
     assert "lost_sight=0" in log_of(node.listen)  # the last relay has told what it counted
 
@@ -383,4 +318,3 @@ def settle(node: Node) -> None:
             assert seen() == expected, node.kubelet.log()
         assert programs(direct, alive) == alive
     until(lambda: all(node.running(name) for name in alive), "every pod runs, as the API server has it")
-    node.told.say(f"{len(alive)} pods, each with one sandbox and one container whose program was started once")

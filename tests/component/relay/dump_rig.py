@@ -33,10 +33,11 @@ def feed(section: DumpSection, start: Callable[[bool], Writer] | None = None, cl
 
 
 def dumped(
-    path: Path, tale: Callable[[Feed, list[Writer]], Awaitable[None]], clock: Clock | None = None
+    path: Path, tale: Callable[[Feed, list[Writer]], Awaitable[None]], clock: Clock | None = None, most: int = 1 << 28
 ) -> tuple[Feed, list[Writer]]:
-    """Plays the tale with a dump into this file and the writers that it has had, and ends the dump."""
-    section, writers = DumpSection(file=str(path)), list[Writer]()
+    """Plays the tale with a dump into this file of at most so many bytes, and the writers that it has had, and ends the
+    dump."""
+    section, writers = DumpSection(file=str(path), max_bytes=most), list[Writer]()
 
     def start(again: bool) -> Writer:
         writers.append(Writer(section, again))

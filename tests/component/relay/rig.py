@@ -266,9 +266,9 @@ def status(listen: Path) -> RelayView:
     )
 
 
-def people(listen: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def people(listen: Path, *words: str, socket: str = "nodeward.sock") -> subprocess.CompletedProcess[str]:
     """`nodeward` as a person runs it, but in this process, with the daemon's socket in the same folder."""
-    command = [*words, "--socket", str(listen.parent / "run" / "nodeward.sock")]
+    command = [*words, "--socket", str(listen.parent / "run" / socket)]
     done = CliRunner().invoke(main.cli, command)
     if isinstance(done.exception, NodewardError):  # as the program's own end of it
         return subprocess.CompletedProcess(command, 1, done.stdout, f"nodeward: {done.exception}\n")
@@ -276,20 +276,9 @@ def people(listen: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(command, done.exit_code, done.stdout, done.stderr)
 
 
-@contextmanager
-def daemon(folder: Path, port: int, *flags: str) -> Iterator[None]:
-    pairs = {
-        "nri.enabled": "false",
-        "kube.enabled": "false",
-        "run_dir": folder / "run",
-        "state_dir": folder / "state",
-        "cgroups.root": folder / "cgroup",
-        "metrics.enabled": "true",
-        "metrics.listen": f"127.0.0.1:{port}",
-    }
-    command = [NODEWARD, "node", *(f"--set={name}={value}" for name, value in pairs.items()), *flags]
-    with running(command, folder / "node.log", (folder / "run" / "nodeward.sock").is_socket):
-        yield
+def metered(port: int) -> tuple[str, str]:
+    """Flags of a daemon whose metrics are at this port."""
+    return "--set=metrics.enabled=true", f"--set=metrics.listen=127.0.0.1:{port}"
 
 
 def metrics(port: int) -> str:

@@ -16,19 +16,7 @@ import pytest
 
 from nodeward import __version__
 from nodeward.contracts import cri_pb2 as cri
-from nodeward.settings import load as settings
-from tests.component.relay.rig import (
-    NODEWARD,
-    SERVICE,
-    WAIT_S,
-    call,
-    client_of,
-    lines_of_dump,
-    relay_process,
-    running,
-    runtime_at,
-    wait_for,
-)
+from tests.component.relay import rig
 
 PROGRAM = Path(sys.executable).parent / "cri-resmgr"
 IMAGES = "/runtime.v1.ImageService"
@@ -41,7 +29,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 def ended(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     line, env = [PROGRAM, *words], environment(folder)
-    return subprocess.run(line, capture_output=True, text=True, timeout=WAIT_S, check=False, env=env)
+    return subprocess.run(line, capture_output=True, text=True, timeout=rig.WAIT_S, check=False, env=env)
 
 
 @contextmanager
@@ -50,7 +38,7 @@ def cri_resmgr(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     listen = folder / "relay" / "cri.sock"
     own = [] if "-config" in options else ["-relay-socket", str(listen)]
     command, log = [str(PROGRAM), *own, *options], folder / "cri-resmgr.log"
-    with running(command, log, listen.is_socket, environment(folder)) as process:
+    with rig.running(command, log, listen.is_socket, environment(folder)) as process:
         yield process
 
 
@@ -75,17 +63,20 @@ def test_the_dumper_of_the_first_readme(tmp_path: Path) -> None:
     walk = ["-policy", "null", "-dump", "reset,full:.*", "-dump-file", str(dump), "-pid-file", str(pid)]
     asked = cri.RunPodSandboxRequest()
     asked.config.metadata.name, asked.config.metadata.namespace = "web", "default"
-    with runtime_at(runtime, answer), cri_resmgr(tmp_path, "--runtime-socket", f"unix://{runtime}", *walk) as process:
-        wait_for(lambda: pid.exists() and pid.read_text() == f"{process.pid}\n", "the process's number")
-        with client_of(tmp_path / "relay" / "cri.sock") as channel:
-            channel.unary_unary(f"{SERVICE}/RunPodSandbox")(asked.SerializeToString(), timeout=WAIT_S)
+    with (
+        rig.runtime_at(runtime, answer),
+        cri_resmgr(tmp_path, "--runtime-socket", f"unix://{runtime}", *walk) as process,
+    ):
+        rig.wait_for(lambda: pid.exists() and pid.read_text() == f"{process.pid}\n", "the process's number")
+        with rig.client_of(tmp_path / "relay" / "cri.sock") as channel:
+            channel.unary_unary(f"{rig.SERVICE}/RunPodSandbox")(asked.SerializeToString(), timeout=rig.WAIT_S)
             with pytest.raises(grpc.RpcError):
-                channel.unary_unary(f"{SERVICE}/CreateContainer")(
-                    cri.CreateContainerRequest(pod_sandbox_id="abcd1234").SerializeToString(), timeout=WAIT_S
+                channel.unary_unary(f"{rig.SERVICE}/CreateContainer")(
+                    cri.CreateContainerRequest(pod_sandbox_id="abcd1234").SerializeToString(), timeout=rig.WAIT_S
                 )
-        lines = lines_of_dump(dump, 11)
+        lines = rig.lines_of_dump(dump, 11)
         process.send_signal(signal.SIGUSR1)
-        wait_for(lambda: "log level=debug" in (tmp_path / "cri-resmgr.log").read_text(), "word of the log's level")
+        rig.wait_for(lambda: "log level=debug" in (tmp_path / "cri-resmgr.log").read_text(), "word of the log's level")
         assert (tmp_path / "run" / "relay.sock").is_socket()
         second = ended(tmp_path, "-relay-socket", tmp_path / "relay" / "cri.sock", "-runtime-socket", runtime, *walk)
         assert second.returncode == 1
@@ -122,17 +113,17 @@ def test_a_historic_file_of_options_is_followed_and_sigusr1_switches_full_debug_
     )
     log = tmp_path / "cri-resmgr.log"
     with (
-        runtime_at(runtime),
+        rig.runtime_at(runtime),
         cri_resmgr(tmp_path, "-config", str(config)) as process,
-        client_of(tmp_path / "relay" / "cri.sock") as channel,
+        rig.client_of(tmp_path / "relay" / "cri.sock") as channel,
     ):
         for number, level in enumerate(("warning", "debug", "warning")):
             if number:
                 process.send_signal(signal.SIGUSR1)
-                wait_for(partial(says, log, f"log level={level}"), "word of the log's level")
-            channel.unary_unary(f"{SERVICE}/Version")(b"", timeout=WAIT_S)
-            channel.unary_unary(f"{SERVICE}/Brew")(b"", timeout=WAIT_S)
-            wait_for(partial(answered, dump, 2 * number + 2), "reply in the dump")
+                rig.wait_for(partial(says, log, f"log level={level}"), "word of the log's level")
+            channel.unary_unary(f"{rig.SERVICE}/Version")(b"", timeout=rig.WAIT_S)
+            channel.unary_unary(f"{rig.SERVICE}/Brew")(b"", timeout=rig.WAIT_S)
+            rig.wait_for(partial(answered, dump, 2 * number + 2), "reply in the dump")
     told = log.read_text()
     assert re.findall(r"DEBUG \S+ (call number=\d+ .*) added_us=\d", told) == [
         "call number=3 connection=1 method=Version status=OK fate=passed",
@@ -147,21 +138,21 @@ def test_images_of_another_service_are_relayed_at_a_socket_of_their_own(tmp_path
     own = tmp_path / "relay" / "cri-resmgr-image.sock"
     options = ["-image-socket", str(images), "-dump", "reset,name:.*", "-dump-file", str(dump), "-policy", "none"]
     with (
-        runtime_at(runtime) as of_pods,
-        runtime_at(images) as of_images,
+        rig.runtime_at(runtime) as of_pods,
+        rig.runtime_at(images) as of_images,
         cri_resmgr(tmp_path, "-runtime-socket", str(runtime), *options),
     ):
-        wait_for(own.is_socket, "socket for images")
-        with client_of(own) as channel:
-            assert channel.unary_unary(f"{IMAGES}/PullImage")(b"i", timeout=WAIT_S) == b"i"
-        with client_of(tmp_path / "relay" / "cri.sock") as channel:
-            assert channel.unary_unary(f"{SERVICE}/Version")(b"v", timeout=WAIT_S) == b"v"
+        rig.wait_for(own.is_socket, "socket for images")
+        with rig.client_of(own) as channel:
+            assert channel.unary_unary(f"{IMAGES}/PullImage")(b"i", timeout=rig.WAIT_S) == b"i"
+        with rig.client_of(tmp_path / "relay" / "cri.sock") as channel:
+            assert channel.unary_unary(f"{rig.SERVICE}/Version")(b"v", timeout=rig.WAIT_S) == b"v"
             with pytest.raises(grpc.RpcError) as refused:
-                channel.unary_unary(f"{IMAGES}/PullImage")(b"i", timeout=WAIT_S)
+                channel.unary_unary(f"{IMAGES}/PullImage")(b"i", timeout=rig.WAIT_S)
         assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
         assert str(own) in refused.value.details()
         assert (of_pods.got, of_images.got) == ([("Version", b"v")], [("PullImage", b"i")])
-        numbers = [line.split("#")[1].split()[0] for line in lines_of_dump(dump, 4)[1:]]
+        numbers = [line.split("#")[1].split()[0] for line in rig.lines_of_dump(dump, 4)[1:]]
     assert sorted(numbers) == ["1", "2", "3"]
 
 
@@ -172,105 +163,30 @@ SAYS: tuple[tuple[str, int, str], ...] = (
     ("-policy statik", 1, "policy.active: 'statik' is no policy; did you mean static?"),
     ("-version", 0, f"cri-resmgr, nodeward version {__version__}\n"),
     ("-config /dev/zero", 1, "/dev/zero: is a device"),
+    ("-config {folder}/large", 1, "cri-resmgr: {folder}/large: larger than the 1048576 bytes allowed here\n"),
+    ("-print-config -logtostderr -dump-file /x", 0, "cri-resmgr: --logtostderr: "),
     ("-print-config -dump full:( -dump-file /x", 1, "(by --dump)"),
     ("-relay-socket /nowhere/cri.sock -dump-file /tmp", 1, "dump file /tmp: is a folder; name a file in it"),
+    (
+        "-policy static+ -reserved-resources cpu=1 --disable-policy-switch",
+        *(1, "policy static-plus: the last one was static ("),
+    ),
+    ("--reset-policy", 0, "forgot the last policy, static\n"),
     ("--reset-policy", 0, "nothing to erase: no policy is noted, and no configuration is kept"),
 )
 
 
 def test_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "large").write_bytes(b"# a\n" * (10 << 18))
+    monkeypatch.setenv("NODEWARD_STATE_DIR", str(tmp_path / "state"))
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "cri-resmgr-policy").write_text("static\n")
     for line, status, said in SAYS:
-        told = ended(tmp_path, *line.split())
+        told, said = ended(tmp_path, *line.format(folder=tmp_path).split()), said.format(folder=tmp_path)
         assert (told.returncode, said in told.stdout + told.stderr) == (status, True), told.stderr
     monkeypatch.setenv("NODEWARD_LIMITS__MODE", "bogus")
     assert ended(tmp_path, "-h").returncode == 0, "help needs no settings"
     assert "limits.mode: 'bogus' is not allowed" in ended(tmp_path, "-print-config").stderr
-
-
-def test_another_policy_than_the_last_does_not_start_where_it_must_not_until_that_one_is_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NODEWARD_STATE_DIR", str(tmp_path / "state"))
-    runtime, note = tmp_path / "runtime.sock", tmp_path / "state" / "cri-resmgr-policy"
-    reserved = ["-reserved-resources", "cpu=1"]
-    with runtime_at(runtime), cri_resmgr(tmp_path, "-runtime-socket", str(runtime), "-policy", "static", *reserved):
-        wait_for(note.exists, "the note of its policy")
-        assert note.read_text() == "static\n"
-    told = ended(tmp_path, "-policy", "static+", *reserved, "--disable-policy-switch")
-
-    assert (told.returncode, "policy static-plus: the last one was static (" in told.stderr) == (1, True), told.stderr
-    assert "forgot the last policy, static\n" in ended(tmp_path, "--reset-policy").stdout
-    assert not note.exists()
-
-
-def test_what_it_prints_of_its_configuration_is_a_file_for_the_relay(tmp_path: Path) -> None:
-    """With values that YAML would take for others, were they not quoted."""
-    words = ["-dump-file", "/tmp/#1: yes", "-dump", "reset,full:.*", "-image-socket", "/x y", "-pid-file", "/p\n- q"]
-    told = ended(tmp_path, "-print-config", *words, "-logger-level", "warn").stdout
-    assert told.splitlines()[:2] == [
-        "# For nodeward relay --config FILE --log-level warning",
-        "# Without the file of its process id: /p\\u000a- q",
-    ]
-    file = tmp_path / "nodeward.yaml"
-    file.write_text(told)
-    found = settings.load(str(file), {})
-    assert (found.dump.file, found.dump.rules) == ("/tmp/#1: yes", "reset,full:.*")
-    assert (found.relay.listen, found.relay.image) == ("/var/run/cri-resmgr/cri-resmgr.sock", "/x y")
-
-
-def test_a_file_of_options_that_is_too_large_is_refused_and_named(tmp_path: Path) -> None:
-    """10 MiB of options: nothing is relayed by a part of them."""
-    large = tmp_path / "options"
-    large.write_bytes(b"# a\n" * (10 << 18))
-    for option in ("-config", "-force-config"):
-        told = ended(tmp_path, option, large)
-        assert (told.returncode, told.stderr) == (
-            1,
-            f"cri-resmgr: {large}: larger than the 1048576 bytes allowed here\n",
-        )
-
-
-def test_a_configuration_of_a_policy_relays_says_what_it_does_not_serve_and_dumps_nothing_that_is_disabled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With klog's flags as a unit file of v0.9 has them, and a variable that surely means a setting."""
-    monkeypatch.setenv("NODEWARD_RELAY_LIMITS", "true")
-    runtime, dump, config = tmp_path / "runtime.sock", tmp_path / "cri.dump", tmp_path / "config"
-    config.write_text(
-        f"policy: {{Active: none, memtier: {{}}}}\nrdt: {{}}\nlogger: {{Debug: 'off:*'}}\n"
-        f"dump: {{Disabled: true, Config: 'full:.*', File: {dump}}}\n"
-    )
-    options = ["-force-config", str(config), "-logtostderr", "-v=2", "--skip_headers=true"]
-    with (
-        runtime_at(runtime),
-        cri_resmgr(tmp_path, "-runtime-socket", str(runtime), *options),
-        client_of(tmp_path / "relay" / "cri.sock") as channel,
-    ):
-        assert channel.unary_unary(f"{SERVICE}/Version")(b"v", timeout=WAIT_S) == b"v"
-    log = (tmp_path / "cri-resmgr.log").read_text()
-    for name in ("policy.memtier: comes with", "rdt: comes with", "--logtostderr: ", "--v: ", "--skip_headers: "):
-        assert log.count(f"cri-resmgr: {name}") == 1
-    assert log.count("NODEWARD_RELAY_LIMITS: is not read; for the setting relay.limits") == 1
-    assert "cri-resmgr: dump.Disabled: nothing is dumped\n" in log
-    assert "debug" not in log.replace("switch the log to debug", "")
-    assert dump.read_bytes() == b""
-
-
-def test_the_signal_that_was_chosen_for_it_has_the_forced_configuration_read_again(tmp_path: Path) -> None:
-    runtime, config, log = tmp_path / "runtime.sock", tmp_path / "config", tmp_path / "cri-resmgr.log"
-    config.write_text(f"dump: {{Config: 'full:.*', File: {tmp_path}/cri.dump}}\n")
-    options = ["-runtime-socket", str(runtime), "-force-config", str(config), "--force-config-signal", "SIGUSR2"]
-    with (
-        runtime_at(runtime),
-        cri_resmgr(tmp_path, *options) as process,
-        client_of(tmp_path / "relay" / "cri.sock") as channel,
-    ):
-        wait_for(partial(says, log, "relaying "), "word that it relays")
-        config.write_text(config.read_text().replace("full:", "off:"))
-        process.send_signal(signal.SIGUSR2)
-        wait_for(lambda: says(log, "changed=dump.rules") or process.poll() is not None, "word of the settings")
-        assert channel.unary_unary(f"{SERVICE}/Version")(b"v", timeout=WAIT_S) == b"v"
-    assert (tmp_path / "cri.dump").read_bytes() == b""
 
 
 WORDS = {
@@ -291,14 +207,14 @@ def test_a_kubelet_is_pointed_at_the_relay_and_back_byte_for_byte(tmp_path: Path
     def kubelet(target: str, *more: str) -> subprocess.CompletedProcess[str]:
         sets = ("--set", f"relay.listen={listen}", "--set", f"relay.runtime={behind}")
         words = ["setup", "relay", *(["--undo"] if target == "runtime" else [])]
-        command = [NODEWARD, *words, kind, str(file), *sets, *more]
-        return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+        command = [rig.NODEWARD, *words, kind, str(file), *sets, *more]
+        return subprocess.run(command, capture_output=True, text=True, timeout=rig.WAIT_S, check=False)
 
-    with runtime_at(behind):
+    with rig.runtime_at(behind):
         alone = kubelet("relay")
         assert (alone.returncode, file.read_text()) == (1, before)
         assert "start the relay (systemctl enable --now nodeward-relay), or give --force; nothing" in alone.stderr
-        with relay_process(listen, behind):
+        with rig.relay_process(listen, behind):
             tried = kubelet("relay", "--dry-run")
             assert (tried.returncode, file.read_text()) == (0, before)
             assert tried.stdout.endswith("\nnothing was changed; without --dry-run it is done\n")
@@ -308,7 +224,7 @@ def test_a_kubelet_is_pointed_at_the_relay_and_back_byte_for_byte(tmp_path: Path
             told = [line for line in file.read_text().splitlines() if not line.lstrip().startswith("#")]
             endpoints = re.findall(r"ndpoint(?:=|: )unix://([^\s\"#]+)", "\n".join(told))
             assert endpoints == [str(listen)] * 2
-            with client_of(Path(endpoints[0])) as channel:
-                assert call(channel, "Version", b"v") == b"v"
+            with rig.client_of(Path(endpoints[0])) as channel:
+                assert rig.call(channel, "Version", b"v") == b"v"
         back = kubelet("runtime")
         assert (back.returncode, file.read_text()) == (0, before), back.stderr

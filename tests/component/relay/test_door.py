@@ -17,7 +17,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from nodeward.contracts import cri_pb2 as cri
 from nodeward.features.settings import Settings
 from nodeward.host.clock import SystemClock
 from nodeward.neighbours.cri import door_frames
@@ -27,19 +26,6 @@ from nodeward.neighbours.cri.door import RelayDoor
 from nodeward.neighbours.cri.door_frames import Asked, Frame, Hello, Passed, Said, Wanted, Welcome, encode
 from nodeward.programs.relay.away import Rules
 from tests.component.relay import rig
-from tests.component.relay.rig import (
-    WAIT_S,
-    Runtime,
-    client_of,
-    decided_by,
-    in_its_place,
-    log_of,
-    node_process,
-    people,
-    runtime_at,
-    status,
-    wait_for,
-)
 from tests.component.relay.test_gate import of_kata
 from tests.component.relay.test_limits import call, create, got, kernel, runtime
 
@@ -48,7 +34,7 @@ HOLD_S = 5.0
 
 
 @contextmanager
-def relayed(folder: Path, more: str = "", threads: int = 16) -> Iterator[tuple[Path, Runtime]]:
+def relayed(folder: Path, more: str = "", threads: int = 16) -> Iterator[tuple[Path, rig.Runtime]]:
     """A relay that wants limits decided, without a daemon. `more` of the settings that both share."""
     flags = kernel(folder)
     with (folder / "nodeward.yaml").open("a") as settings:
@@ -59,7 +45,7 @@ def relayed(folder: Path, more: str = "", threads: int = 16) -> Iterator[tuple[P
 
 def creates(listen: Path, request: bytes = create()) -> str:
     """What became of a create: empty where it went on, else the refusal."""
-    with client_of(listen) as channel:
+    with rig.client_of(listen) as channel:
         try:
             call(channel, "CreateContainer", request)
         except grpc.RpcError as error:
@@ -67,18 +53,11 @@ def creates(listen: Path, request: bytes = create()) -> str:
         return ""
 
 
-def limited(made: Runtime) -> bool:
+def limited(made: rig.Runtime) -> bool:
     return got(made, "CreateContainer") != create()
 
 
 # ---- the daemon is away
-
-
-def create_of(source: str = "api", namespace: str = "default") -> bytes:
-    made = cri.CreateContainerRequest.FromString(create())
-    made.sandbox_config.annotations["kubernetes.io/config.source"] = source
-    made.sandbox_config.metadata.namespace = namespace
-    return made.SerializeToString()
 
 
 def test_a_daemon_that_is_dead_at_boot_costs_nothing_and_decides_once_it_is_there(tmp_path: Path) -> None:
@@ -87,78 +66,60 @@ def test_a_daemon_that_is_dead_at_boot_costs_nothing_and_decides_once_it_is_ther
         assert creates(listen) == ""
         assert time.monotonic() - began < HOLD_S, "nobody was waited for"
         assert not limited(made)
-        with node_process(tmp_path):
-            decided_by(listen)
+        with rig.node_process(tmp_path):
+            rig.decided_by(listen)
             assert creates(listen) == ""
             assert limited(made)
             assert "annotation epc-limit.nri.io/container.app" in known(listen), "the first one is known too"
 
 
-def test_where_on_error_is_refuse_static_pods_and_our_own_start_and_others_are_tried_again(tmp_path: Path) -> None:
-    """Else the node could not come back: a DaemonSet's pod is started through the relay."""
-    with relayed(tmp_path, REFUSES) as (listen, made):
-        why = creates(listen)
-        assert why.startswith(
-            "default/pod, container app: Nodeward could not decide this request (no node daemon is at"
-        )
-        assert why.endswith("limits.on_error is refuse")
-        assert not made.got
-        for request in (create_of("file"), create_of("http"), create_of(namespace="nodeward-system")):
-            assert creates(listen, request) == ""
-        assert "undecided=passes pod=pod why='it is static'" in log_of(listen)
-        with node_process(tmp_path):
-            decided_by(listen)
-            assert creates(listen) == ""
-            assert limited(made)
-
-
 def test_a_daemon_that_is_killed_in_the_middle_of_a_create_costs_that_create_its_verdict(tmp_path: Path) -> None:
-    with relayed(tmp_path) as (listen, made), node_process(tmp_path) as daemon, ThreadPoolExecutor(1) as threads:
-        decided_by(listen)
+    with relayed(tmp_path) as (listen, made), rig.node_process(tmp_path) as daemon, ThreadPoolExecutor(1) as threads:
+        rig.decided_by(listen)
         os.kill(daemon.pid, signal.SIGSTOP)
         waiting = threads.submit(creates, listen)
-        wait_for(lambda: status(listen).queues["held"] > 0, "a held create")
+        rig.wait_for(lambda: rig.status(listen).queues["held"] > 0, "a held create")
         daemon.kill()
-        assert waiting.result(WAIT_S) == ""
+        assert waiting.result(rig.WAIT_S) == ""
         assert not limited(made)
-    assert "daemon=away why='the node daemon at " in log_of(listen)
+    assert "daemon=away why='the node daemon at " in rig.log_of(listen)
 
 
 def test_a_daemon_that_hangs_costs_a_create_its_hold_and_its_container_is_known_once_it_goes_on(tmp_path: Path) -> None:
-    with relayed(tmp_path) as (listen, made), node_process(tmp_path) as daemon:
-        decided_by(listen)
+    with relayed(tmp_path) as (listen, made), rig.node_process(tmp_path) as daemon:
+        rig.decided_by(listen)
         os.kill(daemon.pid, signal.SIGSTOP)
         began = time.monotonic()
         assert creates(listen) == ""
         assert time.monotonic() - began >= HOLD_S - 0.5
         assert not limited(made)
         os.kill(daemon.pid, signal.SIGCONT)
-        wait_for(lambda: "annotation epc-limit.nri.io/container.app" in known(listen), "the container")
+        rig.wait_for(lambda: "annotation epc-limit.nri.io/container.app" in known(listen), "the container")
         assert creates(listen) == ""
         assert limited(made)
 
 
 def known(listen: Path) -> str:
-    return people(listen, "explain", "default/pod/app").stdout
+    return rig.people(listen, "explain", "default/pod/app").stdout
 
 
 def test_a_thousand_held_calls_are_all_answered_while_the_daemon_restarts(tmp_path: Path) -> None:
     """Whether they were decided or not, none is lost and none is told twice."""
     method = "/runtime.v1.RuntimeService/CreateContainer"
-    with relayed(tmp_path, threads=600) as (listen, made), client_of(listen) as channel:
+    with relayed(tmp_path, threads=600) as (listen, made), rig.client_of(listen) as channel:
 
         def begins(kind: str) -> list[grpc.Future]:
             ask = channel.unary_unary(method)
-            return [ask.future(create(uid=f"{kind}{number}"), timeout=WAIT_S) for number in range(500)]
+            return [ask.future(create(uid=f"{kind}{number}"), timeout=rig.WAIT_S) for number in range(500)]
 
-        with node_process(tmp_path):
-            decided_by(listen)
+        with rig.node_process(tmp_path):
+            rig.decided_by(listen)
             calls = begins("u")
-            wait_for(lambda: any(one.done() for one in calls), "the first answer")
-        with node_process(tmp_path):
+            rig.wait_for(lambda: any(one.done() for one in calls), "the first answer")
+        with rig.node_process(tmp_path):
             calls += begins("v")
-            assert len([one.result(2 * WAIT_S) for one in calls]) == 1000
-            decided_by(listen)
+            assert len([one.result(2 * rig.WAIT_S) for one in calls]) == 1000
+            rig.decided_by(listen)
             assert creates(listen) == ""
             assert limited(made)
     assert [name for name, _ in made.got].count("CreateContainer") == 1001
@@ -177,7 +138,7 @@ def instead(folder: Path, says: Callable[[Frame, Callable[[bytes], None]], None]
             for frame in reader.feed(data):
                 says(frame, peer.sendall)
 
-    with in_its_place(folder / "run" / door_frames.SOCKET, hear):
+    with rig.in_its_place(folder / "run" / door_frames.SOCKET, hear):
         yield
 
 
@@ -211,7 +172,7 @@ def test_who_is_no_daemon_of_ours_is_not_believed_and_calls_go_by_on_error(what:
     with instead(tmp_path, says), relayed(tmp_path, REFUSES) as (listen, made):
         assert why in creates(listen)
         assert not made.got
-        assert why in people(listen, "status").stdout
+        assert why in rig.people(listen, "status").stdout
 
 
 def test_a_pod_without_a_gate_starts_at_the_holds_end_where_the_daemon_hangs(tmp_path: Path) -> None:
@@ -231,13 +192,13 @@ async def test_calls_of_the_daemons_own_wait_for_each_other_where_they_are_many(
     behind, door_path = tmp_path / "runtime.sock", tmp_path / door_frames.SOCKET
     door, served = RelayDoor(Chain((), SystemClock().now_ns), _Hears(), SystemClock()), asyncio.Event()
     asks = Asks(str(door_path), Hello(1, 7, "", str(behind)), tuple, (), Rules(Settings), SystemClock())
-    with runtime_at(behind):
+    with rig.runtime_at(behind):
         running = [asyncio.ensure_future(door.run(str(door_path), served.set))]
         await served.wait()
         running.append(asyncio.ensure_future(asks.keep()))
-        await asks.until_there(WAIT_S)
+        await asks.until_there(rig.WAIT_S)
         requests = [b"%d" % number for number in range(300)]
-        assert await asyncio.gather(*(door.call(STATUS, one, WAIT_S) for one in requests)) == requests
+        assert await asyncio.gather(*(door.call(STATUS, one, rig.WAIT_S) for one in requests)) == requests
         asks.close()
         for one in running:
             one.cancel()
@@ -268,7 +229,7 @@ def test_an_answer_to_another_question_is_none_and_one_that_comes_late_changes_n
         assert creates(listen) == "", "at the hold's end"
         for one in late:
             one()
-        wait_for(lambda: status(listen).daemon.strays == 2, "the late answer")
+        rig.wait_for(lambda: rig.status(listen).daemon.strays == 2, "the late answer")
         assert not limited(made)
 
 
@@ -295,8 +256,10 @@ def test_the_socket_of_another_user_is_not_asked(tmp_path: Path) -> None:
 
 
 def test_who_is_no_relay_of_ours_costs_his_connection_only(tmp_path: Path) -> None:
-    with relayed(tmp_path) as (listen, made), node_process(tmp_path):
-        decided_by(listen)
+    with relayed(tmp_path) as (listen, made), rig.node_process(tmp_path):
+        rig.decided_by(listen)
+        door = tmp_path / "run" / door_frames.SOCKET
+        assert door.stat().st_mode & 0o777 == 0o600
         for data, said in (
             (LARGE, b""),
             (b"GET / HTTP/1.1\r\n\r\n", b""),
@@ -304,8 +267,8 @@ def test_who_is_no_relay_of_ours_costs_his_connection_only(tmp_path: Path) -> No
             (encode(Hello(9, 1, "/l", "/r")), encode(Welcome(1, 0))[4:13]),
         ):
             with socket.socket(socket.AF_UNIX) as peer:
-                peer.settimeout(WAIT_S)
-                peer.connect(str(tmp_path / "run" / door_frames.SOCKET))
+                peer.settimeout(rig.WAIT_S)
+                peer.connect(str(door))
                 peer.sendall(data)
                 with suppress(ConnectionResetError):
                     assert peer.makefile("rb").read()[4:13] == said

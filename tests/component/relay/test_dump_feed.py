@@ -88,6 +88,22 @@ def test_a_writer_that_is_killed_with_its_memory_full_is_started_again(tmp_path:
     assert "name: after" in path.read_text()
 
 
+def test_a_dump_that_has_grown_to_its_bound_is_kept_beside_the_next_one(tmp_path: Path) -> None:
+    path, kept, most = tmp_path / "cri.dump", tmp_path / "cri.dump.1", 1 << 20
+
+    async def tale(to: Feed, _: list[Writer]) -> None:
+        for number in range(1, 17):
+            run_pod(to, number, "x" * (150 << 10), "aaaa1111")
+        await drained(to)
+
+    dumped(path, tale, most=most)
+    numbers = [[int(one) for one in re.findall(r"#(\d+) \S+ <= ", file.read_text())] for file in (kept, path)]
+    assert numbers[0][0] > 3, "there was a file before these two"
+    assert numbers[0] + numbers[1] == list(range(numbers[0][0], 17))
+    assert max(kept.stat().st_size, path.stat().st_size) <= most
+    assert (kept.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (0o600, 0o600)
+
+
 def test_a_writer_that_never_writes_is_started_again_less_and_less_often(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

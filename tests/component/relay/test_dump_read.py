@@ -1,5 +1,5 @@
 """`nodeward dump` on what the real writer has written: whole calls, chosen, followed, and whatever the file holds.
-And the dump of a real relay under load and on disks that hang or are full: what is lost is told; and its rotation."""
+And the dump of a real relay under load and on a disk that is full: what is lost is told."""
 
 import json
 import os
@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,26 +25,9 @@ from nodeward.neighbours.cri.calls import Call, Ended
 from nodeward.neighbours.cri.rows import DumpRow
 from nodeward.programs.dump import text
 from nodeward.programs.dump.feed import Feed, Writer
-from tests.component.relay import kubelet_mix
+from tests.component.relay import kubelet_mix, rig
 from tests.component.relay import test_limits as limits
-from tests.component.relay.dump_rig import drained, dump, dumped, message, run_pod, writer_of
-from tests.component.relay.rig import (
-    SERVICE,
-    WAIT_S,
-    call,
-    client_of,
-    daemon,
-    following,
-    log_of,
-    people,
-    relay_process,
-    relayed,
-    runtime_at,
-    scraped,
-    status,
-    status_socket,
-    wait_for,
-)
+from tests.component.relay.dump_rig import drained, dump, dumped, message, run_pod
 from tests.patience import patience, scaled
 from tests.peers.ports import free_port
 
@@ -175,34 +157,23 @@ def pods_life() -> list[str]:
     return made
 
 
-def test_calls_are_chosen_by_container_method_and_how_long_they_took(tmp_path: Path) -> None:
+def test_calls_are_chosen_by_container_method_and_time_and_told_to_people_by_their_pod(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "cri.dump"
     path.write_text("".join(pods_life()))
     for what, (options, numbers) in CHOSEN.items():
         told = dump(path, *options, "-o", "json")
         assert "".join(json.loads(line)["number"] for line in told.stdout.splitlines()) == numbers, what
         assert (told.exit_code, told.stderr) == (0 if numbers else 1, ""), what
+    told = dump(path, "--container", "app", "--method", "Container$")
+    assert [line.split(maxsplit=2)[2] for line in told.stdout.splitlines() if line[0] != " "] == [
+        "#2 CreateContainer default/web/app 1.500 ms",
+        "#3 StartContainer default/web/app 1500.000 ms",
+    ]
+    assert told.stdout.endswith(f"\n  > container_id: {APP}\n  < {{}}\n")
     told = dump(path, "--method", "(")
     assert (told.exit_code, "'(' is no expression" in told.stderr) == (2, True)
-
-
-def test_what_is_followed_is_chosen_too_and_told_to_people_by_pod_and_container(tmp_path: Path) -> None:
-    path, life = tmp_path / "cri.dump", pods_life()
-    path.write_text(life[0])
-    with following(path, "--container", "app") as reading:
-        with path.open("a") as file:
-            file.write(life[3][:30])
-            file.flush()
-            file.writelines((life[3][30:], life[1], life[4], life[2]))
-        assert reading.stdout is not None
-        told = [reading.stdout.readline() for _ in range(14)]
-        reading.send_signal(signal.SIGINT)
-        assert reading.wait(scaled(60)) == 0
-    assert [line.split(maxsplit=2)[2] for line in told if line[0] != " "] == [
-        "#2 CreateContainer default/web/app 1.500 ms\n",
-        "#3 StartContainer default/web/app 1500.000 ms\n",
-    ]
-    assert told[-2:] == [f"  > container_id: {APP}\n", "  < {}\n"]
 
 
 def test_what_a_stranger_wrote_commands_no_terminal(tmp_path: Path) -> None:
@@ -215,54 +186,24 @@ def test_what_a_stranger_wrote_commands_no_terminal(tmp_path: Path) -> None:
         assert not {"\x1b", "\x07", "\x9b"} & set(told.stdout)
 
 
-def test_a_strangers_dump_neither_ends_the_reader_nor_grows_in_it(tmp_path: Path) -> None:
-    path, call = tmp_path / "cri.dump", text.Call(7, "RunPodSandbox", "passthrough")
-    laughs = ["a0: &a0 ha", *(f"a{one}: &a{one} [{', '.join([f'*a{one - 1}'] * 10)}]" for one in range(1, 10))]
-    laughs += ["config:", "  metadata:", "    name: *a9"]
-    hostile = [laughs, ["config: " + "[" * 100_000], ["config: 0x" + "f" * 10_000]]
-    path.write_text("".join(text.request(call, 10**18, one) + text.reply(call, 1, one) for one in hostile))
-    told = dump(path, "-o", "json")
-    assert (told.exit_code, told.stderr) == (0, "")
-    assert [json.loads(line)["request"] for line in told.stdout.splitlines()] == [
-        *hostile[:2],
-        {"config": "0x" + "f" * 10_000},
-    ]
-
-
-def test_a_line_that_is_longer_than_any_of_a_dump_is_left_out_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_a_line_that_is_too_long_is_left_out_or_cut_where_it_is_a_calls_and_the_rest_is_read(tmp_path: Path) -> None:
     path = tmp_path / "cri.dump"
     line = "[               +0.001000] #{} Version <= (passthrough) REQUEST\n"
-    path.write_text(line.format(1) + "[x" + "y" * (5 << 20) + "\n" + line.format(2) + "[" * (3 << 20))
+    long = line.format(2).replace("REQUEST", "REPLY version: " + "y" * (5 << 20))
+    path.write_text(line.format(1) + "[x" + "y" * (5 << 20) + "\n" + long + line.format(3) + "[" * (3 << 20))
     told = dump(path, "-o", "json")
-    assert [json.loads(one)["number"] for one in told.stdout.splitlines()] == ["1", "2"]
+    first, cut, last = map(json.loads, told.stdout.splitlines())
+    assert (first["number"], cut["number"], last["number"]) == ("1", "2", "3")
+    kept, mark, rest = cut["replies"][0]["version"].partition(" *** cut, the line is longer than 1 MiB ***")
+    assert (set(kept), len(kept) > 1_000_000, bool(mark), rest) == ({"y"}, True, True, "")
     assert told.stderr == f"nodeward: {path}: 2 line(s) are no dump's and were left out\n"
-
-
-def test_a_call_whose_one_line_is_too_long_is_told_with_that_line_cut(tmp_path: Path) -> None:
-    path, long = tmp_path / "cri.dump", os.urandom(800 << 10)
-    shown, request = ("commands",), cri.ExecSyncRequest(cmd=["cat", long.hex()]).SerializeToString()
-    asked = text.body(cri.ExecSyncRequest, request, shown)
-    said = text.body(cri.ExecSyncResponse, cri.ExecSyncResponse(stdout=long).SerializeToString(), shown)
-    call, at_ns = text.Call(7, "ExecSync", "passthrough"), 1_763_762_571_123_456_789
-    path.write_text(text.request(call, at_ns, asked) + text.reply(call, 1_500_000_000, said))
-    told = dump(path, "--slower-than", "1000", "-o", "json")
-    assert (told.exit_code, told.stderr) == (0, "")
-    one = json.loads(told.stdout)
-    assert (one["took_s"], one["request"]["cmd"][0], list(one["replies"][0])) == (1.5, "cat", ["stdout"])
-    for shown, whole in (
-        (one["replies"][0]["stdout"], b64encode(long).decode()),
-        (one["request"]["cmd"][1], long.hex()),
-    ):
-        kept, mark, rest = shown.partition(" *** cut, the line is longer than 1 MiB ***")
-        assert (whole.startswith(kept), bool(mark), rest) == (True, True, "")
-        assert len(kept) > 1_000_000
 
 
 def test_who_follows_a_dump_is_told_what_is_written_also_in_the_file_after_it(tmp_path: Path) -> None:
     path = tmp_path / "cri.dump"
     line = "[               +0.001000] #{} Version <= (passthrough) REQUEST\n"
     path.write_text(line.format(1))
-    with following(path, "-o", "json") as reading:
+    with rig.following(path, "-o", "json") as reading:
         assert reading.stdout is not None
         assert json.loads(reading.stdout.readline())["number"] == "1"
         with path.open("a") as file:
@@ -299,7 +240,6 @@ def test_who_follows_is_told_too_what_came_between_his_last_look_and_a_rotation(
 
 
 SECONDS = 5
-MIB = 1 << 20
 
 
 def by_method(file: Path) -> tuple[Counter[str], Counter[str], int]:
@@ -317,7 +257,7 @@ def told_of(file: Path) -> int:
 
 
 def said_of_dump(listen: Path) -> DumpRow:
-    row = status(listen).dump
+    row = rig.status(listen).dump
     assert row is not None
     return row
 
@@ -341,7 +281,7 @@ def busy_processors() -> Iterator[None]:
 @pytest.mark.nightly
 def test_nothing_is_lost_at_kubelets_own_mix_on_a_busy_machine(tmp_path: Path) -> None:
     listen, runtime, file = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "dump"
-    numbers, within_s, sent, answers = count(), WAIT_S * patience(), Counter[str](), list[grpc.Future]()
+    numbers, within_s, sent, answers = count(), rig.WAIT_S * patience(), Counter[str](), list[grpc.Future]()
 
     def behave(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
         if name == "ListContainers":
@@ -349,12 +289,12 @@ def test_nothing_is_lost_at_kubelets_own_mix_on_a_busy_machine(tmp_path: Path) -
         return kubelet_mix.REPLIES.get(name, b"")
 
     with (
-        runtime_at(runtime, behave),
-        relay_process(listen, runtime, "--dump", "reset,full:.*", "--dump-file", str(file)),
-        client_of(listen) as channel,
+        rig.runtime_at(runtime, behave),
+        rig.relay_process(listen, runtime, "--dump", "reset,full:.*", "--dump-file", str(file)),
+        rig.client_of(listen) as channel,
         busy_processors(),
     ):
-        calls = {name: channel.unary_unary(f"{SERVICE}/{name}") for name in set(kubelet_mix.second())}
+        calls = {name: channel.unary_unary(f"{rig.SERVICE}/{name}") for name in set(kubelet_mix.second())}
         began = time.monotonic()
         for place, name in enumerate(name for _ in range(SECONDS) for name in kubelet_mix.second()):
             time.sleep(max(0.0, began + place / kubelet_mix.CALLS - time.monotonic()))
@@ -362,7 +302,7 @@ def test_nothing_is_lost_at_kubelets_own_mix_on_a_busy_machine(tmp_path: Path) -
             sent[name] += 1
         for answer in answers:
             answer.result(within_s)
-        wait_for(lambda: said_of_dump(listen).waiting_bytes == 0, "dump for which nothing waits", within_s)
+        rig.wait_for(lambda: said_of_dump(listen).waiting_bytes == 0, "dump for which nothing waits", within_s)
         assert lost(listen) == 0
 
     assert by_method(file) == (sent, sent, 0)
@@ -375,68 +315,9 @@ DISK = 'mount -t tmpfs -o size=512k tmpfs "$0" && exec "$@"'
 FULL = "full:.*"
 
 
-def test_a_disk_that_hangs_holds_no_call_up_and_every_message_is_in_the_file_or_counted_as_missing(
-    tmp_path: Path,
-) -> None:
-    """The writer is stopped, as a hung disk would stop it, and has caught up before the relay ends: at its end it gives
-    the dump ten seconds, which are too few where others keep the processors busy."""
-    listen, runtime, file = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "dump"
-    calls = 40
-    with (
-        runtime_at(runtime),
-        relay_process(listen, runtime, "--dump", "reset,full:.*", "--dump-file", str(file)) as relay,
-        client_of(listen) as channel,
-    ):
-        writer = writer_of(relay)
-        call(channel, "Echo", b"first")
-        wait_for(lambda: file.exists() and "Echo <=" in file.read_text(), "a dump")
-        os.kill(writer, signal.SIGSTOP)
-        try:
-            for _ in range(calls):
-                assert len(call(channel, "Echo", bytes(MIB))) == MIB
-            missing = lost(listen)
-        finally:
-            os.kill(writer, signal.SIGCONT)
-        wait_for(lambda: said_of_dump(listen).waiting_bytes == 0, "room for the mark", WAIT_S * patience())
-        call(channel, "Echo", b"last")
-        wait_for(lambda: told_of(file) == 2 * (calls + 2), "every message or its mark", WAIT_S * patience())
-        assert lost(listen) == missing >= 2 * calls - 64
-
-    assert by_method(file)[2] == missing
-
-
 def ask(channel: grpc.Channel, size: int) -> None:
     asked = cri.VersionRequest(version="x" * size).SerializeToString()
-    assert call(channel, "Version", asked) == asked
-
-
-def test_a_file_that_has_grown_is_begun_anew_under_calls_and_who_follows_is_told_of_each(tmp_path: Path) -> None:
-    file, most = tmp_path / "dump", 1024 * KIB
-    flags = ("--dump-file", str(file), "--dump", FULL, "--set", f"dump.max_bytes={most}")
-    with relayed(tmp_path, *flags) as (listen, _, _), client_of(listen) as channel:
-        ask(channel, 1)
-        wait_for(file.exists, "a dump")
-        with following(file, "-o", "json") as reading:
-            assert reading.stdout is not None
-            followed = [int(json.loads(reading.stdout.readline())["number"])]
-            for _ in range(5):
-                for _ in range(3):
-                    ask(channel, 150 * KIB)
-                followed += [int(json.loads(reading.stdout.readline())["number"]) for _ in range(3)]
-            reading.send_signal(signal.SIGINT)
-            assert reading.wait(WAIT_S) == 0
-        assert lost(listen) == 0
-    kept = file.with_name("dump.1")
-    assert followed == list(range(1, 17))
-    assert max(kept.stat().st_size, file.stat().st_size) <= most
-    assert (kept.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o600, 0o600)
-    assert numbers(kept)[0] > 3, "there was a file before these two"
-    assert numbers(kept) + numbers(file) == list(range(numbers(kept)[0], 17))
-    assert "dump=" not in log_of(listen).replace("dump=shares-processor", "")
-
-
-def numbers(file: Path) -> list[int]:
-    return [int(line.partition("#")[2].split()[0]) for line in file.read_text().splitlines() if " <= " in line]
+    assert rig.call(channel, "Version", asked) == asked
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a disk of 512 KiB")
@@ -450,32 +331,32 @@ def test_on_a_disk_that_is_full_every_call_passes_and_what_is_lost_is_counted_an
     flags = ("--dump-file", str(disk / "dump"), "--dump", FULL, "--set", shown)
     within = ("unshare", "--mount", "sh", "-c", DISK, str(disk))
     with (
-        runtime_at(behind),
-        relay_process(listen, behind, *flags, within=within) as relay,
-        client_of(listen) as channel,
-        daemon(tmp_path, port),
+        rig.runtime_at(behind),
+        rig.relay_process(listen, behind, *flags, within=within) as relay,
+        rig.client_of(listen) as channel,
+        rig.node_process(tmp_path, *rig.metered(port)),
     ):
-        wait_for(status_socket(listen).is_socket, "relay.sock")
+        rig.wait_for(rig.status_socket(listen).is_socket, "relay.sock")
         place = Path(f"/proc/{relay.pid}/root{disk}")
         ballast, file = place / "ballast", place / "dump"
         ask(channel, 8 * KIB)
-        wait_for(lambda: file.exists() and "Version <=" in file.read_text(), "a dump")
+        rig.wait_for(lambda: file.exists() and "Version <=" in file.read_text(), "a dump")
         room = os.statvfs(place)
         ballast.write_bytes(bytes(room.f_bavail * room.f_frsize))  # no room for a message, nor for a mark
 
         for _ in range(20):
             ask(channel, 8 * KIB)
-        wait_for(lambda: lost(listen) > 0, "a loss")
+        rig.wait_for(lambda: lost(listen) > 0, "a loss")
         for _ in range(20):
             ask(channel, 8 * KIB)
-        wait_for(lambda: lost(listen) >= 40, "the loss of calls that came while the disk was full")
+        rig.wait_for(lambda: lost(listen) >= 40, "the loss of calls that came while the disk was full")
         ballast.unlink()
         ask(channel, 8 * KIB)
-        wait_for(lambda: told_of(file) == 2 * 42, "every message or its mark")
+        rig.wait_for(lambda: told_of(file) == 2 * 42, "every message or its mark")
         marked = by_method(file)[2]
-        told = people(listen, "status").stdout
-        wait_for(lambda: scraped(port).get("nodeward_relay_dump_lost_total") == marked, "the loss in /metrics")
+        told = rig.people(listen, "status").stdout
+        rig.wait_for(lambda: rig.scraped(port).get("nodeward_relay_dump_lost_total") == marked, "the loss in /metrics")
         assert 40 <= lost(listen) == marked < 2 * 41
     assert f"{marked} lost" in told
-    assert "No space left on device" in log_of(listen)
-    assert log_of(listen).count("dump=not-written") == 1
+    assert "No space left on device" in rig.log_of(listen)
+    assert rig.log_of(listen).count("dump=not-written") == 1

@@ -1,4 +1,4 @@
-"""Pods' specs and sizes of their VMs through the relay, and what the daemon tells of pods by it.
+"""Sizes of VMs by their pods' specs through the relay, and what the daemon tells of pods by it.
 
 Daemon and relay are the real ones, on one `run_dir`; kubelet and runtime are grpcio's.
 """
@@ -7,91 +7,21 @@ import asyncio
 import json
 import os
 import socket
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 import pytest
 
 from nodeward.contracts import cri_pb2 as cri
-from nodeward.features.settings import RelaySection, Settings
 from nodeward.neighbours.cri import relay_line
-from nodeward.neighbours.cri.door_frames import SOCKET
 from nodeward.neighbours.cri.relay_socket import ask_pulls
 from nodeward.people import client
 from nodeward_sim.doubles.apiserver import ApiServer
-from tests.component.daemon import rig as daemon
-from tests.component.daemon.rig import EPC
-from tests.component.relay.rig import (
-    NODEWARD,
-    WAIT_S,
-    Runtime,
-    client_of,
-    in_its_place,
-    log_of,
-    people,
-    relay_process,
-    running,
-    runtime_at,
-    status_socket,
-    wait_for,
-)
-from tests.component.relay.test_limits import ANNOTATIONS, call, got, kernel, runtime
-
-
-def create(uid: str = "u", name: str = "pod", annotations: dict[str, str] | None = None) -> bytes:
-    metadata = cri.PodSandboxMetadata(name=name, uid=uid, namespace="default")
-    config = cri.PodSandboxConfig(metadata=metadata, annotations=annotations or {})
-    made = cri.CreateContainerRequest(pod_sandbox_id="s1", sandbox_config=config)
-    made.config.metadata.name = "app"
-    return made.SerializeToString()
-
-
-def limit(made: Runtime) -> str:
-    request = cri.CreateContainerRequest.FromString(got(made, "CreateContainer"))
-    return request.config.linux.resources.unified.get("misc.max", "")
-
-
-def test_a_pods_spec_is_its_containers_limit_from_birth_while_the_daemon_runs(tmp_path: Path) -> None:
-    """Else the create goes on as it came, and is said to."""
-    listen, behind = tmp_path / "cri.sock", tmp_path / "runtime.sock"
-
-    def change(settings: Settings) -> Settings:
-        return replace(settings, nri=replace(settings.nri, enabled=False), relay=RelaySection(limits=True))
-
-    def asks(made: Runtime, uid: str, annotations: dict[str, str] | None = None) -> str:
-        with client_of(listen) as channel:
-            call(channel, "CreateContainer", create(uid, f"pod-{uid}", annotations))
-        return limit(made)
-
-    def says(what: str, times: int) -> None:
-        wait_for(lambda: log_of(listen).count(what) >= times, what)
-
-    async def told(folder: Path) -> None:
-        async with daemon.rig(folder, change=change) as rig:
-            door = folder / "run" / SOCKET
-            await daemon.until(door.exists, "the daemon's door")
-            assert stat.S_IMODE(os.stat(door).st_mode) == 0o600
-            flags = kernel(folder)
-            with runtime_at(behind, runtime) as made, relay_process(listen, behind, *flags):
-                await asyncio.to_thread(says, "daemon=answers", 1)
-                assert await asyncio.to_thread(asks, made, "a") == f"{EPC} 4096"
-                assert await asyncio.to_thread(asks, made, "b", ANNOTATIONS) == f"{EPC} 4096"
-                assert await asyncio.to_thread(asks, made, "stranger", ANNOTATIONS) == f"{EPC} 8192"
-                await rig.stop()
-                await asyncio.to_thread(says, "daemon=away", 1)
-                assert await asyncio.to_thread(asks, made, "c", ANNOTATIONS) == ""
-                await rig.start()
-                await asyncio.to_thread(says, "daemon=answers", 2)
-                assert await asyncio.to_thread(asks, made, "good") == f"{EPC} 4096"
-
-    asyncio.run(told(tmp_path))
-
-
-# ---- what both tell of a pod and its VM
+from tests.component.relay import rig
+from tests.component.relay.test_limits import call, runtime
 
 
 def newer(peer: socket.socket) -> None:
@@ -128,18 +58,20 @@ class Node:
     @contextmanager
     def daemon(self) -> Iterator[None]:
         """`nodeward node`, once it knows the pod."""
-        with running([NODEWARD, "node", "--config", self.settings], self.folder / "node.log", self.knows):
+        with rig.running([rig.NODEWARD, "node", "--config", self.settings], self.folder / "node.log", self.knows):
             yield
 
     @contextmanager
     def relay(self) -> Iterator[None]:
-        with relay_process(self.listen, self.folder / "runtime.sock", "--config", self.settings):
-            wait_for(status_socket(self.listen).is_socket, "relay.sock")
+        with rig.relay_process(self.listen, self.folder / "runtime.sock", "--config", self.settings):
+            rig.wait_for(rig.status_socket(self.listen).is_socket, "relay.sock")
             yield
 
     def decides(self) -> None:
         """Returns once the daemon decides what the relay holds."""
-        wait_for(lambda: log_of(self.listen).count("daemon=answers") > log_of(self.listen).count("daemon=away"), "it")
+        rig.wait_for(
+            lambda: rig.log_of(self.listen).count("daemon=answers") > rig.log_of(self.listen).count("daemon=away"), "it"
+        )
 
     def knows(self) -> bool:
         try:
@@ -169,10 +101,10 @@ class Node:
         run = cri.RunPodSandboxRequest(config=config, runtime_handler="kata")
         pull = cri.PullImageRequest(auth=cri.AuthConfig(password=CANARY), sandbox_config=config)
         pull.image.image = "reg.io/app:1"
-        with client_of(self.listen) as channel, client_of(images or self.listen) as puller:
+        with rig.client_of(self.listen) as channel, rig.client_of(images or self.listen) as puller:
             call(channel, "RunPodSandbox", run.SerializeToString())
-            puller.unary_unary("/runtime.v1.ImageService/PullImage")(pull.SerializeToString(), timeout=WAIT_S)
-        shown = people(self.listen, "status", "-o", "json")
+            puller.unary_unary("/runtime.v1.ImageService/PullImage")(pull.SerializeToString(), timeout=rig.WAIT_S)
+        shown = rig.people(self.listen, "status", "-o", "json")
         return str(json.loads(shown.stdout)["sizing"]["last"])
 
 
@@ -194,7 +126,7 @@ def play(folder: Path, tale: Callable[[Node], None], whole: dict[str, dict[str, 
     async def story() -> None:
         async with ApiServer() as server:
             server.add_pod(pod)
-            with runtime_at(folder / "runtime.sock", pulled):
+            with rig.runtime_at(folder / "runtime.sock", pulled):
                 await asyncio.to_thread(tale, Node(folder, server.url))
 
     asyncio.run(story())
@@ -227,10 +159,10 @@ def test_pulls_are_told_while_a_relay_answers_and_why_not_else(tmp_path: Path) -
                 assert node.pulls() == ([pull], "")
             away = f"no relay answers at {run}/relay.sock; only a relay before the runtime sees pulls"
             assert node.pulls() == ([], away)
-            with in_its_place(run / relay_line.SOCKET, newer):
+            with rig.in_its_place(run / relay_line.SOCKET, newer):
                 pulls, why = node.pulls()
             assert (pulls, "version 2 is not known" in why) == ([], True)
-        assert CANARY not in log_of(node.listen) + (node.folder / "node.log").read_text()
+        assert CANARY not in rig.log_of(node.listen) + (node.folder / "node.log").read_text()
 
     play(tmp_path, tale)
 
@@ -248,7 +180,7 @@ def test_without_nri_the_pod_api_knows_sandboxes_by_the_relay(tmp_path: Path) ->
         with node.daemon():
             with node.relay():
                 node.start()
-                wait_for(lambda: known() == "s1", "the sandbox by the relay")
+                rig.wait_for(lambda: known() == "s1", "the sandbox by the relay")
                 found = node.section("identity", sandbox="s1")
                 assert (found["uid"], found["handler"]) == ("u", "kata")
                 assert str(found["from"]).endswith(", and the relay")
@@ -256,13 +188,13 @@ def test_without_nri_the_pod_api_knows_sandboxes_by_the_relay(tmp_path: Path) ->
                 assert json.loads(client.podapi(socket, "/v1/ReportSandbox", report))["known"]
                 listed = json.loads(client.get("/v1/pods", socket))
                 assert [(one["name"], one["sandbox"]) for one in listed] == [("web", "s1")]
-            wait_for(lambda: not known(), "no sandbox without the relay")
+            rig.wait_for(lambda: not known(), "no sandbox without the relay")
             with pytest.raises(client.DaemonError, match="no such pod"):
                 node.section("identity", sandbox="s1")
             with node.relay():
                 assert not known()
                 node.start()
-                wait_for(lambda: known() == "s1", "the sandbox by the next relay")
+                rig.wait_for(lambda: known() == "s1", "the sandbox by the next relay")
                 size = node.section("size", sandbox="s1")
                 assert (size["from"], size["vcpus"]) == ("ReportSandbox", 2)
 
@@ -273,10 +205,10 @@ def test_pulls_of_an_image_service_of_its_own_are_tied_to_the_runtimes_sandboxes
     listen, doors = tmp_path / "cri.sock", [tmp_path / f"{name}.sock" for name in ("images", "behind")]
     flags = [f"relay.image_listen={doors[0]}", f"relay.image={doors[1]}", "podapi.enabled=true"]
     sets = [word for flag in flags for word in ("--set", flag)]
-    runtimes = (runtime_at(tmp_path / "runtime.sock", pulled), runtime_at(doors[1], pulled))
-    with runtimes[0], runtimes[1], relay_process(listen, tmp_path / "runtime.sock", *sets):
-        wait_for(status_socket(listen).is_socket, "relay.sock")
+    runtimes = (rig.runtime_at(tmp_path / "runtime.sock", pulled), rig.runtime_at(doors[1], pulled))
+    with runtimes[0], runtimes[1], rig.relay_process(listen, tmp_path / "runtime.sock", *sets):
+        rig.wait_for(rig.status_socket(listen).is_socket, "relay.sock")
         Node(tmp_path, "").start(doors[0])
-        seen = asyncio.run(ask_pulls(str(status_socket(listen)), WAIT_S))
+        seen = asyncio.run(ask_pulls(str(rig.status_socket(listen)), rig.WAIT_S))
     assert [(one.name, one.status) for one in seen.pulls] == [("web", "OK")]
     assert [(one.name, one.id) for one in seen.sandboxes] == [("web", "s1")]

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import socket
 import stat
 import subprocess
@@ -16,37 +15,22 @@ import grpc
 import pytest
 
 from nodeward.contracts import cri_pb2 as cri
+from tests.component.relay import rig
 from tests.component.relay.dump_rig import dump
-from tests.component.relay.rig import (
-    NODEWARD,
-    SERVICE,
-    WAIT_S,
-    Behave,
-    call,
-    client_of,
-    lines_of_dump,
-    log_of,
-    people,
-    relay_process,
-    relayed,
-    runtime_at,
-    status,
-    wait_for,
-)
 from tests.unit.neighbours.cri.strict import MAX_STREAM, StrictEnd, message, request
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def refused(path: Path, name: str = "Version") -> grpc.RpcError:
-    with client_of(path) as channel, pytest.raises(grpc.RpcError) as caught:
-        call(channel, name)
+    with rig.client_of(path) as channel, pytest.raises(grpc.RpcError) as caught:
+        rig.call(channel, name)
     return caught.value
 
 
 def answered(channel: grpc.Channel) -> bool:
     try:
-        return call(channel, "Version", b"v", 1.0) == b"v"
+        return rig.call(channel, "Version", b"v", 1.0) == b"v"
     except grpc.RpcError as error:
         if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             raise
@@ -56,42 +40,37 @@ def answered(channel: grpc.Channel) -> bool:
 # ---- calls
 
 
-def test_a_message_of_16_mib_passes_and_stands_whole_in_a_dump(tmp_path: Path) -> None:
+def test_up_to_16_mib_a_message_stands_whole_in_a_dump_and_what_is_not_there_is_marked_and_counted(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "cri.dump"
     flags = "--dump-file", str(file), "--set", "dump.rules=full:.*", "--set", "dump.show=[commands]"
-    written = "m" * ((16 << 20) - 5)
-    body = cri.ExecSyncRequest(container_id=written).SerializeToString()
-    with relayed(tmp_path, *flags) as (listen, _, _), client_of(listen) as channel:
+    text = "m" * ((16 << 20) - 5)
+    body = cri.ExecSyncRequest(container_id=text).SerializeToString()
+    with rig.relayed(tmp_path, *flags) as (listen, _, _), rig.client_of(listen) as channel:
         assert len(body) == 16 << 20
-        assert call(channel, "ExecSync", body) == body
-        _, asked, answered = lines_of_dump(file, 3)
-    assert asked.endswith(f"REQUEST container_id: {written}")
-    assert answered.endswith(f'REPLY stdout: "{b64encode(written.encode()).decode()}"')
-    assert "dump ends told=2 lost=0 cut=0 " in log_of(listen)
-
-
-def test_what_passes_and_is_not_in_the_dump_is_marked_there_and_counted(tmp_path: Path) -> None:
-    file = tmp_path / "cri.dump"
-    flags = "--dump-file", str(file), "--set", "dump.rules=full:.*"
-    with relayed(tmp_path, *flags) as (listen, _, _), client_of(listen) as channel:
-        call(channel, "ExecSync", bytes((16 << 20) + 1))
+        assert rig.call(channel, "ExecSync", body) == body
+        _, whole, answer = rig.lines_of_dump(file, 3)
+        rig.call(channel, "ExecSync", bytes((16 << 20) + 1))
         with socket.socket(socket.AF_UNIX) as odd:
-            odd.settimeout(WAIT_S)
+            odd.settimeout(rig.WAIT_S)
             odd.connect(str(listen))
             odd.sendall(b"GET / HTTP/1.1\r\n\r\n")
             while odd.recv(4096):
                 pass  # the runtime's answer to it, unseen
-        _, asked, answered, unseen = lines_of_dump(file, 4)
-        told = status(listen)
-        shown = people(listen, "status").stdout
+        *_, asked, answered, unseen = rig.lines_of_dump(file, 6)
+        told = rig.status(listen)
+        shown = rig.people(listen, "status").stdout
+    assert whole.endswith(f"REQUEST container_id: {text}")
+    assert answer.endswith(f'REPLY stdout: "{b64encode(text.encode()).decode()}"')
     assert asked.endswith("REQUEST # 16777217 bytes, of which the relay kept 16777216: not shown")
     assert answered.endswith("REPLY # 16777217 bytes, of which the relay kept 16777216: not shown")
     assert "# the calls of connection 2 are relayed and have no lines from here on: the relay cannot follow" in unseen
     assert told.dump is not None
-    assert (told.dump.file, told.dump.told, told.dump.lost, told.dump.cut) == (str(file), 3, 0, 2)
+    assert (told.dump.file, told.dump.told, told.dump.lost, told.dump.cut) == (str(file), 5, 0, 2)
     assert told.doors[0].unseen == 1
-    assert "3 told, 0 lost, 2 cut, " in " ".join(shown.split())
-    assert "dump ends told=3 lost=0 cut=2 " in log_of(listen)
+    assert "5 told, 0 lost, 2 cut, " in " ".join(shown.split())
+    assert "dump ends told=5 lost=0 cut=2 " in rig.log_of(listen)
     read = dump(file, "-o", "json")
     remarks = [one for one in map(json.loads, read.stdout.splitlines()) if "remark" in one]
     assert [(one["missing"], one["remark"].partition(":")[0]) for one in remarks] == [
@@ -109,11 +88,11 @@ def test_the_runtimes_errors_trailers_and_deadlines_stay_end_to_end(tmp_path: Pa
         return b""
 
     with (
-        relayed(tmp_path, behave=behave) as (listen, _, _),
-        client_of(listen) as channel,
+        rig.relayed(tmp_path, behave=behave) as (listen, _, _),
+        rig.client_of(listen) as channel,
         pytest.raises(grpc.RpcError) as caught,
     ):
-        call(channel, "ContainerStatus", timeout_s=20)
+        rig.call(channel, "ContainerStatus", timeout_s=20)
     assert caught.value.code() == grpc.StatusCode.NOT_FOUND
     assert caught.value.details() == "no such container: ü %"
     assert dict(caught.value.trailing_metadata()) == {"x-detail-bin": b"\0\xff"}
@@ -125,58 +104,17 @@ def test_the_runtimes_errors_trailers_and_deadlines_stay_end_to_end(tmp_path: Pa
 
 def test_a_relay_that_starts_before_the_runtime_serves_once_it_is_there(tmp_path: Path) -> None:
     listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
-    with relay_process(listen, runtime):
+    with rig.relay_process(listen, runtime):
         assert refused(listen).code() == grpc.StatusCode.UNAVAILABLE
-        with runtime_at(runtime), client_of(listen) as channel:
-            assert call(channel, "Version", b"v") == b"v"
+        with rig.runtime_at(runtime), rig.client_of(listen) as channel:
+            assert rig.call(channel, "Version", b"v") == b"v"
             os.chmod(runtime, 0o640)
-            wait_for(lambda: stat.S_IMODE(listen.stat().st_mode) == 0o640, "the runtime's mode")
+            rig.wait_for(lambda: stat.S_IMODE(listen.stat().st_mode) == 0o640, "the runtime's mode")
         runtime.unlink(missing_ok=True)  # grpcio closes the socket some time after the server has stopped
         assert refused(listen).code() == grpc.StatusCode.UNAVAILABLE
-        with runtime_at(runtime), client_of(listen) as channel:
-            assert call(channel, "Version", b"v") == b"v"
-    assert log_of(listen).count("runtime absent") == log_of(listen).count("runtime present") == 2
-
-
-def test_a_client_lives_through_restarts_of_the_runtime_and_of_the_relay(tmp_path: Path) -> None:
-    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
-
-    with client_of(listen) as channel:
-        with relay_process(listen, runtime):
-            for _ in range(2):
-                with runtime_at(runtime):
-                    wait_for(lambda: answered(channel), "answer")
-        with runtime_at(runtime):
-            for how in (signal.SIGKILL, signal.SIGTERM):
-                with relay_process(listen, runtime) as process:
-                    wait_for(lambda: answered(channel), "answer")
-                    process.send_signal(how)
-                    process.wait(WAIT_S)
-                    assert listen.exists() == (how is signal.SIGKILL)
-
-
-@pytest.mark.parametrize("begun", [False, True], ids=["not answered yet", "answered in part"])
-def test_sigterm_lets_calls_end_that_are_not_answered_whole(begun: bool, tmp_path: Path) -> None:
-    gate, release = os.pipe()
-
-    def behave(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
-        if begun:
-            context.send_initial_metadata(())
-        return os.read(gate, 1)
-
-    with relayed(tmp_path, behave=behave) as (listen, server, process), client_of(listen) as channel:
-        answer = channel.unary_stream(f"{SERVICE}/Version")(b"", timeout=WAIT_S)  # whose beginning can be waited for
-        wait_for(lambda: bool(server.got), "call")
-        if begun:
-            answer.initial_metadata()
-        process.terminate()
-        wait_for(lambda: not listen.exists(), "end of the socket")
-        os.write(release, b"!")
-        assert list(answer) == [b"!"]
-        process.wait(WAIT_S)
-    assert "cut off" not in log_of(listen)
-    assert "relayed calls other=" not in log_of(listen)
-    assert "relayed calls Version=1" in log_of(listen)
+        with rig.runtime_at(runtime), rig.client_of(listen) as channel:
+            assert rig.call(channel, "Version", b"v") == b"v"
+    assert rig.log_of(listen).count("runtime absent") == rig.log_of(listen).count("runtime present") == 2
 
 
 def test_sigterm_is_told_by_goaway_that_names_no_stream_and_at_last_the_last_one(tmp_path: Path) -> None:
@@ -184,7 +122,7 @@ def test_sigterm_is_told_by_goaway_that_names_no_stream_and_at_last_the_last_one
     gate, release = os.pipe()
     end = StrictEnd(client=True)
     with (
-        relayed(tmp_path, behave=lambda *_: os.read(gate, 1)) as (listen, server, process),
+        rig.relayed(tmp_path, behave=lambda *_: os.read(gate, 1)) as (listen, server, process),
         socket.socket(socket.AF_UNIX) as client,
         open(release, "wb", buffering=0) as released,
     ):
@@ -193,9 +131,9 @@ def test_sigterm_is_told_by_goaway_that_names_no_stream_and_at_last_the_last_one
             end.headers(stream, request("Version"))
             end.data(stream, message(b""), end=True)
             client.sendall(end.take())
-            wait_for(lambda: len(server.got) == how_many, "call")
+            rig.wait_for(lambda: len(server.got) == how_many, "call")
 
-        client.settimeout(WAIT_S)
+        client.settimeout(rig.WAIT_S)
         client.connect(str(listen))
         ask(1, 1)
         process.terminate()
@@ -207,24 +145,26 @@ def test_sigterm_is_told_by_goaway_that_names_no_stream_and_at_last_the_last_one
         with suppress(ConnectionResetError):
             while data := client.recv(65_536):
                 end.feed(data)
-        assert process.wait(WAIT_S) == 0
+        assert process.wait(rig.WAIT_S) == 0
     assert end.goaways == [(MAX_STREAM, 0), (3, 0)]
+    assert "cut off" not in rig.log_of(listen)
+    assert "relayed calls Version=2" in rig.log_of(listen)
     for stream in (1, 3):
         assert bytes(end.streams[stream].body) == message(b"!")
         assert (b"grpc-status", b"0") in end.streams[stream].headers[-1]
 
 
 def test_sigterm_does_not_wait_for_a_stream_of_events_that_never_ends(tmp_path: Path) -> None:
-    with relayed(tmp_path) as (listen, server, process), client_of(listen) as channel:
-        events = channel.unary_stream(f"{SERVICE}/GetContainerEvents")(b"", timeout=WAIT_S)
-        wait_for(lambda: bool(server.begun), "stream")
+    with rig.relayed(tmp_path) as (listen, server, process), rig.client_of(listen) as channel:
+        events = channel.unary_stream(f"{rig.SERVICE}/GetContainerEvents")(b"", timeout=rig.WAIT_S)
+        rig.wait_for(lambda: bool(server.begun), "stream")
         process.terminate()
         with pytest.raises(grpc.RpcError) as caught:
             next(events)
-        process.wait(WAIT_S)
+        process.wait(rig.WAIT_S)
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-    assert "cut off" not in log_of(listen)
-    assert "relayed calls GetContainerEvents/-1=1" in log_of(listen)
+    assert "cut off" not in rig.log_of(listen)
+    assert "relayed calls GetContainerEvents/-1=1" in rig.log_of(listen)
 
 
 # ---- the socket
@@ -234,13 +174,13 @@ def test_a_stale_socket_is_replaced_with_the_runtimes_owner_and_mode(tmp_path: P
     listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(listen))
-    with runtime_at(runtime):
+    with rig.runtime_at(runtime):
         os.chmod(runtime, 0o660)
         if os.geteuid() == 0:
             os.chown(runtime, 12, 34)
-        with relay_process(listen, runtime), client_of(listen) as channel:
-            wait_for(lambda: "relaying" in log_of(listen), "new socket")
-            assert call(channel, "Version", b"v") == b"v"
+        with rig.relay_process(listen, runtime), rig.client_of(listen) as channel:
+            rig.wait_for(lambda: "relaying" in rig.log_of(listen), "new socket")
+            assert rig.call(channel, "Version", b"v") == b"v"
             found, wanted = listen.stat(), runtime.stat()
             assert (found.st_mode, found.st_uid, found.st_gid) == (wanted.st_mode, wanted.st_uid, wanted.st_gid)
 
@@ -257,23 +197,23 @@ def test_the_unit_may_do_what_a_runtime_of_another_user_asks_of_it(tmp_path: Pat
     unit = (ROOT / "deploy/systemd/nodeward-relay.service").read_text()
     within = _with_only(*unit.partition("\nCapabilityBoundingSet=")[2].partition("\n")[0].split())
     listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
-    with runtime_at(runtime), client_of(listen) as channel:
+    with rig.runtime_at(runtime), rig.client_of(listen) as channel:
         os.chown(runtime, 12, 34)
         os.chmod(runtime, 0o660)
         for mode in (0o660, 0o606):
-            with relay_process(listen, runtime, within=within) as process:
-                wait_for(lambda: answered(channel), "answer")
+            with rig.relay_process(listen, runtime, within=within) as process:
+                rig.wait_for(lambda: answered(channel), "answer")
                 os.chmod(runtime, mode)
-                wait_for(lambda: listen.stat().st_mode == runtime.stat().st_mode, "the mode of the runtime's")
+                rig.wait_for(lambda: listen.stat().st_mode == runtime.stat().st_mode, "the mode of the runtime's")
                 assert (listen.stat().st_uid, listen.stat().st_gid) == (12, 34)
                 process.kill()
-                process.wait(WAIT_S)
+                process.wait(rig.WAIT_S)
 
 
 def test_who_may_not_take_over_the_owner_is_told_what_it_takes(tmp_path: Path) -> None:
     listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
     within = _with_only("CAP_CHOWN")
-    with runtime_at(runtime):
+    with rig.runtime_at(runtime):
         os.chown(runtime, 12, 34)
         os.chmod(runtime, 0o660)
         assert (
@@ -285,13 +225,13 @@ def test_who_may_not_take_over_the_owner_is_told_what_it_takes(tmp_path: Path) -
 
 def test_a_living_socket_a_file_and_the_runtimes_own_are_left_alone(tmp_path: Path) -> None:
     listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
-    with runtime_at(runtime):
-        with relay_process(listen, runtime), client_of(listen) as channel:
+    with rig.runtime_at(runtime):
+        with rig.relay_process(listen, runtime), rig.client_of(listen) as channel:
             second = tmp_path / "second.sock"
             os.symlink(listen, second)
             assert "another relay listens here" in _says(listen, runtime)
             assert "is no socket" in _says(second, runtime)
-            assert call(channel, "Version", b"v") == b"v"
+            assert rig.call(channel, "Version", b"v") == b"v"
         with socket.socket(socket.AF_UNIX) as living:
             living.bind(str(listen))
             living.listen()
@@ -304,9 +244,9 @@ def test_a_living_socket_a_file_and_the_runtimes_own_are_left_alone(tmp_path: Pa
 
 
 def _says(listen: Path, runtime: Path, within: Sequence[str] = ()) -> str:
-    command = [*within, NODEWARD, "relay", "--listen", str(listen), "--runtime", str(runtime)]
+    command = [*within, rig.NODEWARD, "relay", "--listen", str(listen), "--runtime", str(runtime)]
     command += ["--set", f"run_dir={listen.parent}/run"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=rig.WAIT_S, check=False)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1, done.stderr
     return done.stderr
@@ -319,22 +259,26 @@ def test_a_runtime_behind_a_link_is_found_wherever_the_link_points(tmp_path: Pat
     listen = tmp_path / "linked" / "cri.sock"
     os.symlink(first, link)
 
-    def named(name: str) -> Behave:
+    def named(name: str) -> rig.Behave:
         return lambda *_: name.encode()
 
-    with relay_process(listen, link):
+    with rig.relay_process(listen, link):
         assert refused(listen).code() == grpc.StatusCode.UNAVAILABLE
-        with runtime_at(first, named("first")), runtime_at(second, named("second")), client_of(listen) as before:
-            assert call(before, "Version") == b"first"
+        with (
+            rig.runtime_at(first, named("first")),
+            rig.runtime_at(second, named("second")),
+            rig.client_of(listen) as before,
+        ):
+            assert rig.call(before, "Version") == b"first"
             os.chmod(second, 0o640)
             os.symlink(second, tmp_path / "new")
             os.replace(tmp_path / "new", link)
-            with client_of(listen) as after:
-                assert call(after, "Version") == b"second"
-            assert call(before, "Version") == b"first"
-            wait_for(lambda: stat.S_IMODE(listen.stat().st_mode) == 0o640, "the second runtime's mode")
-        with runtime_at(second, named("again")), client_of(listen) as after:
-            assert call(after, "Version") == b"again"
+            with rig.client_of(listen) as after:
+                assert rig.call(after, "Version") == b"second"
+            assert rig.call(before, "Version") == b"first"
+            rig.wait_for(lambda: stat.S_IMODE(listen.stat().st_mode) == 0o640, "the second runtime's mode")
+        with rig.runtime_at(second, named("again")), rig.client_of(listen) as after:
+            assert rig.call(after, "Version") == b"again"
     assert not listen.exists()
 
 
@@ -370,7 +314,7 @@ def test_what_is_not_chosen_is_not_imported_before_the_first_call(
     )
     pairs = {**chosen, "run_dir": str(tmp_path)}
     command = [sys.executable, "-c", story, repr(pairs)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=True, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=rig.WAIT_S, check=True, cwd=ROOT)
     loaded = set(done.stdout.split())
     assert ("google" in loaded) == bool(chosen)
     assert not never & loaded

@@ -7,9 +7,10 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from operator import methodcaller
 from pathlib import Path
 
 import grpc
@@ -27,7 +28,7 @@ from nodeward.neighbours.sockets import unary_server
 from nodeward.neighbours.sockets.unary_client import UNIMPLEMENTED, CallFailedError, Exchange
 from nodeward.neighbours.sockets.unary_client import call as asks
 from nodeward.neighbours.sockets.unary_server import RESOURCE_EXHAUSTED, Answer, AnswerError, UnaryServer
-from tests.component.relay.rig import SERVICE, WAIT_S, client_of, runtime_at, wait_for
+from tests.component.relay.rig import SERVICE, WAIT_S, client_of, in_its_place, in_thread, runtime_at, wait_for
 
 cancelled = threading.Event()
 
@@ -63,30 +64,9 @@ METHODS: Mapping[str, Answer] = {f"/t.T/{one.__name__}": one for one in (echo, r
 
 @contextmanager
 def serving(path: Path, server: UnaryServer) -> Iterator[None]:
-    loop = asyncio.new_event_loop()
-
-    async def run() -> None:
-        await server.run(str(path))
-
-    task = loop.create_task(run())
-
-    def turn() -> None:
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_until_complete(task)
-        except asyncio.CancelledError:
-            pass
-        finally:
-            loop.close()
-
-    thread = threading.Thread(target=turn)
-    thread.start()
-    try:
+    with in_thread(lambda: server.run(str(path))):
         wait_for(path.is_socket, "socket")
         yield
-    finally:
-        loop.call_soon_threadsafe(task.cancel)
-        thread.join(WAIT_S)
 
 
 def call(channel: grpc.Channel, name: str, message: bytes = b"", timeout_s: float = WAIT_S) -> bytes:
@@ -177,7 +157,7 @@ def test_clients_that_ask_nothing_leave_their_places_and_one_that_asks_later_con
             assert call(channel, "echo", b"b") == b"bbbb"
 
 
-Ask = Callable[[str], Awaitable[object]]
+Ask = Callable[[str], Coroutine[None, None, object]]
 
 
 async def probe(path: str) -> None:
@@ -197,7 +177,7 @@ def test_a_socket_that_is_absent_or_hostile_or_not_roots_is_told_and_not_used(
 
     def said() -> str:
         with pytest.raises((UnhealthyError, NotPushedError)) as told:
-            asyncio.run(_ask(ask, str(path)))
+            asyncio.run(ask(str(path)))
         return str(told.value)
 
     assert "No such file" in said()
@@ -210,28 +190,13 @@ def test_a_socket_that_is_absent_or_hostile_or_not_roots_is_told_and_not_used(
         listening.listen()
         assert "no answer within" in said(), "one that takes connections and says nothing"
         listening.accept()[0].close()
-        for words in (
-            b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"x" * 9000,
-            b"",
-            b"\0\0\x04\x08\0\0\0\0\0\xff\xff\xff\xff",
-        ):
-            thread = threading.Thread(target=_answer_once, args=(listening, words))
-            thread.start()
-            assert str(path) in said()
-            thread.join(WAIT_S)
     if os.geteuid() == 0:
         os.chown(path, 65534, 65534)
         assert "belongs to user 65534 and not to root" in said()
-
-
-async def _ask(ask: Ask, path: str) -> None:
-    await ask(path)
-
-
-def _answer_once(listening: socket.socket, words: bytes) -> None:
-    client, _ = listening.accept()
-    with client, contextlib.suppress(OSError):  # it may be gone by now
-        client.sendall(words)
+    path.unlink()
+    for words in (b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"x" * 9000, b"", b"\0\0\x04\x08\0\0\0\0\0\xff\xff\xff\xff"):
+        with in_its_place(path, methodcaller("sendall", words)):
+            assert str(path) in said()
 
 
 PATH = f"{SERVICE}/ListContainers"

@@ -7,10 +7,8 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -25,19 +23,7 @@ from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles
 from nodeward.programs.relay import away
 from nodeward.programs.relay import run as relay
-from tests.component.relay.rig import (
-    WAIT_S,
-    Runtime,
-    client_of,
-    daemon_here,
-    log_of,
-    node_process,
-    people,
-    relay_here,
-    relayed,
-    runtime_at,
-    wait_for,
-)
+from tests.component.relay import rig
 from tests.component.relay.test_limits import UNKNOWN, call, got, runtime
 
 MIB = 1 << 20
@@ -54,10 +40,8 @@ def run(handler: str = "kata") -> bytes:
 
 
 @contextmanager
-def node(
-    folder: Path, mode: str, *, daemon: bool = True
-) -> Iterator[tuple[Path, Runtime, list[subprocess.Popen[str]]]]:
-    """Relay and daemon, which knows the pod by what it has on disk; their processes."""
+def node(folder: Path, mode: str) -> Iterator[tuple[Path, rig.Runtime, subprocess.Popen[str]]]:
+    """Relay and daemon, which knows the pod by what it has on disk; the daemon's process."""
     settings = folder / "nodeward.yaml"
     (folder / "state").mkdir()
     Path(last_known.FILE.path_in(f"{folder}/state")).write_bytes(
@@ -68,18 +52,15 @@ def node(
         f"kube: {{enabled: false}}\nsizing: {{mode: {mode}, handlers: [kata]}}\n"
     )
     with (
-        relayed(folder, "--config", str(settings), behave=runtime) as (listen, made, relay),
-        node_process(folder) if daemon else nullcontext() as process,
+        rig.relayed(folder, "--config", str(settings), behave=runtime) as (listen, made, _),
+        rig.node_process(folder) as daemon,
     ):
-        if process is None:
-            yield listen, made, [relay]
-            return
-        wait_for(lambda: "daemon=answers" in log_of(listen), "a daemon")
-        yield listen, made, [relay, process]
+        rig.wait_for(lambda: "daemon=answers" in rig.log_of(listen), "a daemon")
+        yield listen, made, daemon
 
 
-def sent(listen: Path, made: Runtime, handler: str = "kata") -> bytes:
-    with client_of(listen) as channel:
+def sent(listen: Path, made: rig.Runtime, handler: str = "kata") -> bytes:
+    with rig.client_of(listen) as channel:
         call(channel, "RunPodSandbox", run(handler))
     received = got(made, "RunPodSandbox")
     assert received.startswith(run(handler))
@@ -96,27 +77,22 @@ def test_a_vm_gets_what_its_pod_requests(tmp_path: Path) -> None:
     with node(tmp_path, "enforce") as (listen, made, _):
         assert resources(sent(listen, made)) == (100_000, 30_000, 64 * MIB)
         assert sent(listen, made, "runc") == b""
-        said = people(listen, "status").stdout
+        said = rig.people(listen, "status").stdout
         assert "sizes of VMs: mode enforce, 1 others, 1 sized\n    last: default/pod: cpu_m 0 -> 300 (" in said
-        with client_of(listen) as channel:
+        with rig.client_of(listen) as channel:
             call(channel, "RunPodSandbox", b"\x0a\xff")
         assert got(made, "RunPodSandbox") == b"\x0a\xff", "what is no request passes as it came"
     assert "sizing=sized pod=default/pod handler=kata what=" in (tmp_path / "node.log").read_text()
 
 
-def test_without_a_daemon_a_vm_gets_the_size_that_kubelet_sent(tmp_path: Path) -> None:
-    with node(tmp_path, "enforce", daemon=False) as (listen, made, _):
-        assert sent(listen, made) == b""
-
-
 def test_observe_says_and_changes_nothing_until_the_settings_are_others(tmp_path: Path) -> None:
-    with node(tmp_path, "observe") as (listen, made, processes):
+    with node(tmp_path, "observe") as (listen, made, daemon):
         assert sent(listen, made) == b""
         settings = tmp_path / "nodeward.yaml"
         settings.write_text(settings.read_text().replace("mode: observe", "mode: enforce, unlimited: '1'"))
-        processes[-1].send_signal(signal.SIGHUP)
+        daemon.send_signal(signal.SIGHUP)
         log = tmp_path / "node.log"
-        wait_for(lambda: "settings=accepted" in log.read_text(), "word of the settings")
+        rig.wait_for(lambda: "settings=accepted" in log.read_text(), "word of the settings")
         assert resources(sent(listen, made)) == (100_000, 100_000, 64 * MIB)
     assert "sizing=would-size pod=default/pod handler=kata what=" in log.read_text()
 
@@ -155,36 +131,14 @@ def of_handlers(name: str, request: bytes, context: grpc.ServicerContext) -> byt
             return b""
 
 
-def of(folder: Path, **sections: Any) -> Settings:
-    return replace(
-        Settings(
-            run_dir=str(folder / "run"),
-            nri=NriSection(enabled=False),
-            kube=KubeSection(enabled=False),
-            relay=RelaySection(str(folder / "cri.sock"), str(folder / "runtime.sock")),
-        ),
-        **sections,
-    )
-
-
-@contextmanager
-def both(folder: Path, settings: Settings) -> Iterator[None]:
-    """Relay and daemon in this process, on the files below this folder."""
-    plan = relay.plan(settings, SystemClock())
-    with relay_here(plan), daemon_here(settings, OsFiles(str(folder))):
-        assert plan.asks is not None
-        wait_for(lambda: bool(plan.asks and plan.asks.daemon), "a daemon")
-        yield
-
-
 def counts(listen: Path) -> dict[str, int]:
-    found = json.loads(people(listen, "status", "-o", "json").stdout)["vm_guard"]["counts"]
+    found = json.loads(rig.people(listen, "status", "-o", "json").stdout)["vm_guard"]["counts"]
     assert isinstance(found, dict)
     return found
 
 
 @contextmanager
-def guarded(folder: Path, rule: OnError = OnError.REFUSE) -> Iterator[tuple[Path, Runtime]]:
+def guarded(folder: Path) -> Iterator[tuple[Path, rig.Runtime]]:
     tables = ""
     for name, line in HANDLERS.items():
         config = folder / f"etc/{name}.toml"
@@ -195,8 +149,19 @@ def guarded(folder: Path, rule: OnError = OnError.REFUSE) -> Iterator[tuple[Path
     (folder / "etc/containerd").mkdir()
     (folder / "etc/containerd/config.toml").write_text(tables)
     listen, behind = folder / "cri.sock", folder / "runtime.sock"
-    section = RelaySection(str(listen), str(behind), vm_checkpoint=rule, vm_resize=rule)
-    with runtime_at(behind, of_handlers) as made, both(folder, of(folder, relay=section)):
+    settings = Settings(
+        run_dir=str(folder / "run"),
+        nri=NriSection(enabled=False),
+        kube=KubeSection(enabled=False),
+        relay=RelaySection(str(listen), str(behind), vm_checkpoint=OnError.REFUSE, vm_resize=OnError.REFUSE),
+    )
+    plan = relay.plan(settings, SystemClock())
+    with (
+        rig.runtime_at(behind, of_handlers) as made,
+        rig.relay_here(plan),
+        rig.daemon_here(settings, OsFiles(str(folder))),
+    ):
+        rig.wait_for(lambda: bool(plan.asks and plan.asks.daemon), "a daemon")
         yield listen, made
 
 
@@ -241,7 +206,7 @@ PASSED = [
 
 
 def test_what_a_vm_cannot_do_is_refused_with_the_reason(tmp_path: Path) -> None:
-    with guarded(tmp_path) as (listen, made), client_of(listen) as channel:
+    with guarded(tmp_path) as (listen, made), rig.client_of(listen) as channel:
         for version in ("v1", "v1alpha2"):
             for method, request, says in REFUSED:
                 with pytest.raises(grpc.RpcError) as refused:
@@ -249,14 +214,14 @@ def test_what_a_vm_cannot_do_is_refused_with_the_reason(tmp_path: Path) -> None:
                 assert (refused.value.code(), says in str(refused.value.details())) == (PRECONDITION, True)
         assert {name for name, _ in made.got} == {"ListContainers", "ListPodSandbox", "ContainerStatus"}
         assert counts(listen) == {"checkpoints refused": 2, "resizes refused": 6}
-        said = " ".join(people(listen, "status").stdout.split())
+        said = " ".join(rig.people(listen, "status").stdout.split())
         assert "VM sandboxes: vm_checkpoint refuse, vm_resize refuse; 2 checkpoints refused, 6 resizes refused" in said
-        assert json.loads(people(listen, "status", "-o", "json").stdout)["vm_guard"]["last"].startswith("sandbox ")
+        assert json.loads(rig.people(listen, "status", "-o", "json").stdout)["vm_guard"]["last"].startswith("sandbox ")
 
 
 def test_what_it_can_do_and_what_is_unknown_passes_as_it_came(tmp_path: Path) -> None:
     so_far = Counter[str]()
-    with guarded(tmp_path) as (listen, made), client_of(listen) as channel:
+    with guarded(tmp_path) as (listen, made), rig.client_of(listen) as channel:
         for method, request, more in PASSED:
             call(channel, method, request)
             so_far.update(more)
@@ -271,10 +236,10 @@ def test_a_runtime_that_is_late_with_its_answer_does_not_keep_the_call(
 
     def late(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
         if name == "ListContainers":
-            over.wait(WAIT_S)
+            over.wait(rig.WAIT_S)
         return of_handlers(name, request, context)
 
-    with guarded(tmp_path) as (listen, made), client_of(listen) as channel:
+    with guarded(tmp_path) as (listen, made), rig.client_of(listen) as channel:
         made.behave = late
         call(channel, "CheckpointContainer", checkpoint("kata"))
         over.set()

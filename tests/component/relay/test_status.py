@@ -24,29 +24,12 @@ from nodeward.neighbours.cri.flow import FRAME_BYTES
 from nodeward.neighbours.cri.rows import DaemonRow, DoorRow
 from nodeward.neighbours.formats import http2_frames as h2
 from nodeward.neighbours.formats.header_blocks import encode_literals
+from tests.component.relay import rig
 from tests.component.relay import test_limits as limits
 from tests.component.relay.dump_rig import writer_of
-from tests.component.relay.rig import (
-    WAIT_S,
-    call,
-    client_of,
-    daemon,
-    decided_by,
-    log_of,
-    metrics,
-    node_process,
-    people,
-    relay_process,
-    relayed,
-    runtime_at,
-    said,
-    scraped,
-    status,
-    status_socket,
-    wait_for,
-)
 from tests.component.relay.test_limits import ANNOTATIONS, kernel
 from tests.peers.ports import free_port
+from tests.unit.neighbours.cri.strict import request
 
 STRANGE = {
     "no-json": (b"hello\n", "cannot be read"),
@@ -59,15 +42,15 @@ STRANGE = {
 
 
 def test_calls_are_told_by_method_and_result_with_what_they_waited(tmp_path: Path) -> None:
-    with relayed(tmp_path) as (listen, _, _), client_of(listen) as channel:
+    with rig.relayed(tmp_path) as (listen, _, _), rig.client_of(listen) as channel:
         for _ in range(3):
-            call(channel, "Version", b"v")
+            rig.call(channel, "Version", b"v")
         for name in ("LaterThan37", "EvenLater"):
-            call(channel, name)
+            rig.call(channel, name)
         with pytest.raises(grpc.RpcError):
-            call(channel, "Unknown")
-        told = status(listen)
-        mode = stat.S_IMODE(status_socket(listen).stat().st_mode)
+            rig.call(channel, "Unknown")
+        told = rig.status(listen)
+        mode = stat.S_IMODE(rig.status_socket(listen).stat().st_mode)
 
     assert {row.method: row.results for row in told.calls} == {
         "Version": {"OK": 3},
@@ -83,79 +66,81 @@ def test_calls_are_told_by_method_and_result_with_what_they_waited(tmp_path: Pat
 
 
 def test_what_is_held_copied_and_not_yet_written_is_told(tmp_path: Path) -> None:
-    path = b"/runtime.v1.RuntimeService/CreateContainer"
-    headers = ((b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"localhost"))
     part = b"\0" + (1000).to_bytes(4, "big") + bytes(300)
     flags = ("--dump-file", str(tmp_path / "dump"), *limits.kernel(tmp_path))
 
     def queues() -> dict[str, int]:
-        return dict(status(listen).queues)
+        return dict(rig.status(listen).queues)
 
-    with relayed(tmp_path, *flags, behave=limits.runtime) as (listen, _, relay), ExitStack() as stack:
-        wait_for(lambda: queues() == {"held": 0, "copied": 0, "dump": 0}, "empty queues")
+    with rig.relayed(tmp_path, *flags, behave=limits.runtime) as (listen, _, relay), ExitStack() as stack:
+        rig.wait_for(lambda: queues() == {"held": 0, "copied": 0, "dump": 0}, "empty queues")
         writer = writer_of(relay)
         os.kill(writer, signal.SIGSTOP)
         stack.callback(os.kill, writer, signal.SIGCONT)
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(listen))
-            client.sendall(h2.PREFACE + h2.encode_settings({}) + h2.encode_headers(1, encode_literals(headers), 0))
+            client.sendall(
+                h2.PREFACE
+                + h2.encode_settings({})
+                + h2.encode_headers(1, encode_literals(request("CreateContainer")), 0)
+            )
             client.sendall(h2.encode(h2.DATA, 0, 1, part))
-            wait_for(lambda: queues()["held"] > 0, "held call")
+            rig.wait_for(lambda: queues()["held"] > 0, "held call")
             waits = queues()
         assert (waits["held"], waits["copied"]) == (len(part) + FRAME_BYTES, len(part) - 5)
-        with client_of(listen) as channel:
+        with rig.client_of(listen) as channel:
             for _ in range(10):
-                call(channel, "Version", bytes(1000))
-        wait_for(lambda: queues()["dump"] > 10_000, "messages that wait for the dump")
+                rig.call(channel, "Version", bytes(1000))
+        rig.wait_for(lambda: queues()["dump"] > 10_000, "messages that wait for the dump")
         stack.close()
-        wait_for(lambda: queues() == {"held": 0, "copied": 0, "dump": 0}, "end of all waiting")
+        rig.wait_for(lambda: queues() == {"held": 0, "copied": 0, "dump": 0}, "end of all waiting")
 
 
 def test_a_runtime_that_is_away_is_told_and_where_calls_are_not_counted_people_are_told_so(tmp_path: Path) -> None:
     listen, behind = tmp_path / "cri.sock", tmp_path / "runtime.sock"
-    with relay_process(listen, behind, "--set", "relay.count_calls=false"), client_of(listen) as channel:
-        wait_for(status_socket(listen).is_socket, "relay.sock")
-        before = status(listen).doors[0].present
+    with rig.relay_process(listen, behind, "--set", "relay.count_calls=false"), rig.client_of(listen) as channel:
+        rig.wait_for(rig.status_socket(listen).is_socket, "relay.sock")
+        before = rig.status(listen).doors[0].present
         with pytest.raises(grpc.RpcError):
-            call(channel, "Version", timeout_s=2.0)
-        assert (before, status(listen).doors[0].present) == (None, False)
-        with runtime_at(behind), client_of(listen) as later:
-            assert call(later, "Version", b"v") == b"v"
-            told, shown = status(listen), people(listen, "status").stdout
+            rig.call(channel, "Version", timeout_s=2.0)
+        assert (before, rig.status(listen).doors[0].present) == (None, False)
+        with rig.runtime_at(behind), rig.client_of(listen) as later:
+            assert rig.call(later, "Version", b"v") == b"v"
+            told, shown = rig.status(listen), rig.people(listen, "status").stdout
     assert (told.counted, told.calls, told.doors[0].present) == (False, (), True)
     assert sum(row.count for row in told.added) == 0
     assert "calls are not counted: relay.count_calls is false" in shown
-    assert "relayed calls not counted" in log_of(listen)
+    assert "relayed calls not counted" in rig.log_of(listen)
 
 
 def test_strangers_and_strange_requests_hold_up_neither_calls_nor_the_next_to_ask(tmp_path: Path) -> None:
-    with relayed(tmp_path) as (listen, _, _), client_of(listen) as channel, ExitStack() as stack:
+    with rig.relayed(tmp_path) as (listen, _, _), rig.client_of(listen) as channel, ExitStack() as stack:
         for what, (line, fault) in STRANGE.items():
-            answer: dict[str, object] = json.loads(said(status_socket(listen), line))
+            answer: dict[str, object] = json.loads(rig.said(rig.status_socket(listen), line))
             assert (answer["v"], fault in str(answer["error"])) == (1, True), what
-        assert said(status_socket(listen), b"x" * (1 << 20)) == b""
-        assert status(listen).pid > 0
+        assert rig.said(rig.status_socket(listen), b"x" * (1 << 20)) == b""
+        assert rig.status(listen).pid > 0
         for _ in range(1000):
             silent = stack.enter_context(socket.socket(socket.AF_UNIX))
-            silent.connect(str(status_socket(listen)))
-            silent.settimeout(WAIT_S)
-        assert call(channel, "Version", b"v", timeout_s=5.0) == b"v"
-        wait_for(lambda: bool(said(status_socket(listen), relay_line.encode_request("status"))), "answer")
+            silent.connect(str(rig.status_socket(listen)))
+            silent.settimeout(rig.WAIT_S)
+        assert rig.call(channel, "Version", b"v", timeout_s=5.0) == b"v"
+        rig.wait_for(lambda: bool(rig.said(rig.status_socket(listen), relay_line.encode_request("status"))), "answer")
         assert silent.recv(1) == b""
 
 
 def test_the_next_relay_has_the_socket_once_the_one_before_lets_it_go(tmp_path: Path) -> None:
     first, second, behind = tmp_path / "cri.sock", tmp_path / "other.sock", tmp_path / "runtime.sock"
-    with runtime_at(behind):
-        with relay_process(first, behind):
-            wait_for(status_socket(first).is_socket, "relay.sock")
+    with rig.runtime_at(behind):
+        with rig.relay_process(first, behind):
+            rig.wait_for(rig.status_socket(first).is_socket, "relay.sock")
             stack = ExitStack()
-            process = stack.enter_context(relay_process(second, behind))
-            assert status(first).doors[0].listen == str(first)
-        with stack, client_of(second) as channel:
-            wait_for(lambda: status_socket(second).is_socket(), "the second's relay.sock")
-            assert status(second).pid == process.pid
-            assert call(channel, "Version", b"v") == b"v"
+            process = stack.enter_context(rig.relay_process(second, behind))
+            assert rig.status(first).doors[0].listen == str(first)
+        with stack, rig.client_of(second) as channel:
+            rig.wait_for(lambda: rig.status_socket(second).is_socket(), "the second's relay.sock")
+            assert rig.status(second).pid == process.pid
+            assert rig.call(channel, "Version", b"v") == b"v"
 
 
 # ---- limits, and people
@@ -163,13 +148,13 @@ def test_the_next_relay_has_the_socket_once_the_one_before_lets_it_go(tmp_path: 
 
 def test_people_see_the_relay_where_there_is_no_daemon(tmp_path: Path) -> None:
     flags = limits.kernel(tmp_path)
-    with relayed(tmp_path, *flags, behave=limits.runtime) as (listen, _, _), client_of(listen) as channel:
+    with rig.relayed(tmp_path, *flags, behave=limits.runtime) as (listen, _, _), rig.client_of(listen) as channel:
         limits.call(channel, "CreateContainer", limits.create())
-        table = people(listen, "status")
-        tree = json.loads(people(listen, "status", "-o", "json").stdout)
-        nothing = people(listen, "explain", "default/none")
-        drawn = people(listen, "status", "--watch", "--times", "2", "--every", "0.1")
-        ready = people(listen, "status", "--ready")
+        table = rig.people(listen, "status")
+        tree = json.loads(rig.people(listen, "status", "-o", "json").stdout)
+        nothing = rig.people(listen, "explain", "default/none")
+        drawn = rig.people(listen, "status", "--watch", "--times", "2", "--every", "0.1")
+        ready = rig.people(listen, "status", "--ready")
         mapped = Path(f"/proc/{tree['relay']['pid']}/maps").read_text()
 
     assert not re.findall("grpc/_cython|aiohttp/", mapped), "nor does a relay that asks import either"
@@ -193,20 +178,20 @@ def test_the_daemon_shows_the_relay_in_its_status_and_metrics_while_there_is_one
     waited = 'nodeward_relay_added_duration_seconds_count{how="held"}'
     port, listen, behind = free_port(), tmp_path / "cri.sock", tmp_path / "runtime.sock"
     flags = limits.kernel(tmp_path)
-    with runtime_at(behind, limits.runtime), daemon(tmp_path, port, "--set", "relay.limits=true"):
-        alone = json.loads(people(listen, "status", "-o", "json").stdout)
-        wait_for(lambda: bool(metrics(port)), "metrics")
-        before = scraped(port)
-        with relay_process(listen, behind, *flags), client_of(listen) as channel:
-            decided_by(listen)
+    with rig.runtime_at(behind, limits.runtime), rig.node_process(tmp_path, *rig.metered(port)):
+        alone = json.loads(rig.people(listen, "status", "-o", "json").stdout)
+        rig.wait_for(lambda: bool(rig.metrics(port)), "metrics")
+        before = rig.scraped(port)
+        with rig.relay_process(listen, behind, *flags), rig.client_of(listen) as channel:
+            rig.decided_by(listen)
             limits.call(channel, "RunPodSandbox", b"")
             limits.call(channel, "CreateContainer", limits.create())
-            wait_for(lambda: scraped(port).get(calls) == 1.0, "the call in /metrics")
-            during = scraped(port)
-            both = people(listen, "status")
-            top = people(listen, "status", "--watch", "--times", "2", "--every", "0.1")
-            why = people(listen, "explain", "default/pod/app")
-        wait_for(lambda: scraped(port).get("nodeward_relay_up") == 0.0, "a scrape without relay")
+            rig.wait_for(lambda: rig.scraped(port).get(calls) == 1.0, "the call in /metrics")
+            during = rig.scraped(port)
+            both = rig.people(listen, "status")
+            top = rig.people(listen, "status", "--watch", "--times", "2", "--every", "0.1")
+            why = rig.people(listen, "explain", "default/pod/app")
+        rig.wait_for(lambda: rig.scraped(port).get("nodeward_relay_up") == 0.0, "a scrape without relay")
 
     assert (alone["relay"], alone["alone"]) == (None, "")
     assert before == {"nodeward_relay_up": 0.0, "nodeward_relay_unread_total": 0.0}
@@ -225,13 +210,14 @@ def test_a_relay_that_hangs_is_told_and_takes_nothing_else_down(tmp_path: Path) 
     with socket.socket(socket.AF_UNIX) as deaf:
         deaf.bind(str(tmp_path / "run" / relay_line.SOCKET))
         deaf.listen(64)
-        with daemon(tmp_path, port):
-            wait_for(lambda: " within 2 s" in (tmp_path / "node.log").read_text(), "word in the log")
-            text = metrics(port)
-            shown = people(tmp_path / "cri.sock", "status")
+        with rig.node_process(tmp_path, *rig.metered(port)):
+            rig.wait_for(lambda: " within 2 s" in (tmp_path / "node.log").read_text(), "word in the log")
+            text = rig.metrics(port)
+            shown = rig.people(tmp_path / "cri.sock", "status")
 
     assert "nodeward_build_info" in text
-    assert [line for line in text.splitlines() if line.startswith("nodeward_relay_")] == ["nodeward_relay_up 0"]
+    of_relay = [line for line in text.splitlines() if line.startswith("nodeward_relay_")]
+    assert of_relay == ["nodeward_relay_unread_total 0", "nodeward_relay_up 0"]
     assert "no answer of the relay at" in shown.stdout
 
 
@@ -317,16 +303,20 @@ def test_no_canary_leaves_a_relay_that_dumps_and_a_daemon_that_decides_sizes_and
     for linux in (create.config.linux.resources, update.linux):
         linux.cpuset_cpus = ""
     record = ("--record", f"{tmp_path}/record", "--log-level", "debug")
-    with runtime_at(behind, runtime), relay_process(listen, behind, *flags), node_process(tmp_path, *record):
-        decided_by(listen)
-        with client_of(listen) as channel:
+    with (
+        rig.runtime_at(behind, runtime),
+        rig.relay_process(listen, behind, *flags),
+        rig.node_process(tmp_path, *record),
+    ):
+        rig.decided_by(listen)
+        with rig.client_of(listen) as channel:
             for request in (run, create, update):
-                call(channel, request.DESCRIPTOR.name.removesuffix("Request"), request.SerializeToString())
-            channel.unary_unary("/runtime.v1.ImageService/PullImage")(pull.SerializeToString(), timeout=WAIT_S)
-            call(channel, "ContainerStatus")
-            call(channel, "Status")
-        wait_for(status_socket(listen).is_socket, "relay.sock")
-        shown = [people(listen, *words).stdout for words in (("status",), ("status", "-o", "json"), ("cpus",))]
+                rig.call(channel, request.DESCRIPTOR.name.removesuffix("Request"), request.SerializeToString())
+            channel.unary_unary("/runtime.v1.ImageService/PullImage")(pull.SerializeToString(), timeout=rig.WAIT_S)
+            rig.call(channel, "ContainerStatus")
+            rig.call(channel, "Status")
+        rig.wait_for(rig.status_socket(listen).is_socket, "relay.sock")
+        shown = [rig.people(listen, *words).stdout for words in (("status",), ("status", "-o", "json"), ("cpus",))]
     left = {name: (tmp_path / name).read_bytes() for name in ("record", "cri.log", "node.log")}
     left |= {str(path): path.read_bytes() for path in tmp_path.glob("*/**/*") if path.is_file()}
     left["status"] = "".join(shown).encode()

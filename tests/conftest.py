@@ -56,7 +56,7 @@ NIGHTLY: Final = (
     *("component/test_sim_mutants", "contract/podapi", "contract/quantity", "contract/sandboxes/test_c"),
     *("contract/sandboxes/test_direct_volumes", "contract/sandboxes/test_sizes", "real/test_bench"),
     *("real/test_cold_plug", "real/test_cri_suite", "real/test_doc_host", "real/test_hints", "real/test_image"),
-    *("real/test_kata_host", "real/test_keys_offered", "real/test_kubelet_root", "real/test_late_plugin"),
+    *("real/test_kata_host", "real/test_keys_offered", "real/test_kubelet", "real/test_late_plugin"),
     *("real/test_launched_plugin", "real/test_make_run", "real/test_nfd_daemon", "real/test_relay_kubelet"),
     *("real/test_relay_resize", "real/test_release", "real/test_two_transports", "vm/test_hook"),
 )

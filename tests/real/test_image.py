@@ -146,4 +146,5 @@ def test_the_bundle_is_the_same_when_built_again_elsewhere(tmp_path: Path) -> No
     (again,) = tmp_path.glob("nodeward-*")
     assert again.name == built.name
     compared = ["diff", "--recursive", "--brief", "--no-dereference", str(built), str(again)]
-    assert subprocess.run(compared, capture_output=True, timeout=WITHIN_S).stdout == b""
+    done = subprocess.run(compared, capture_output=True, timeout=WITHIN_S)
+    assert (done.returncode, done.stdout) == (0, b"")

@@ -44,6 +44,7 @@ def test_the_daemon_knows_every_pod_that_was_made_while_it_registered(containerd
         daemon(containerd.nri_socket, Path(own)) as node,
         ThreadPoolExecutor(4) as threads,
     ):
+        done: list[str] = []
 
         def make(thread: int) -> dict[str, str]:
             """Container to pod, of those that it made until it is enough, and of one more."""
@@ -52,6 +53,7 @@ def test_the_daemon_knows_every_pod_that_was_made_while_it_registered(containerd
                 last = is_enough.is_set()
                 pod, container = run_pod(containerd, cri, f"stream-{thread}-{len(made)}")
                 made[container] = pod
+                done.append(container)
             return made
 
         until_called(containerd, called + 1)
@@ -60,6 +62,8 @@ def test_the_daemon_knows_every_pod_that_was_made_while_it_registered(containerd
             assert node.process is not None
             node.process.kill()
             node.process.wait(timeout=WITHIN_S)
+            there = len(done)
+            until(lambda: len(done) >= there + 2, "two pods are made while it is away")
             node.start()
             until_called(containerd, called + 2)
         finally:

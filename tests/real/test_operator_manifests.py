@@ -41,7 +41,7 @@ WRONG = {
         "PrometheusRule nodeward-webhook",
         " expr:",
         " exprs:",
-        'field "spec.groups[0].rules[0].exprs"',
+        'unknown field "spec.groups[0].rules[0].exprs"',
     ),
 }
 """Manifest, what is in it, what is written there, and what the server says of it."""

@@ -416,7 +416,16 @@ def own_pod() -> Record:
 
 
 def test_what_happens_while_the_webhook_is_away(cluster: Cluster) -> None:
-    cluster.create("before", pod_of(container("app", {EPC: "4Ki"})))
+    made = pod_of(container("app", {EPC: "4Ki"}))
+    cluster.create("before", made)
+    os.kill(cluster.webhook.pid, signal.SIGSTOP)
+    try:
+        os.waitid(os.P_PID, cluster.webhook.pid, os.WSTOPPED)
+        late = cluster.refused("POST", PODS, {**made, "metadata": {"name": "late"}})
+    finally:
+        os.kill(cluster.webhook.pid, signal.SIGCONT)
+    assert "context deadline exceeded" in late
+    assert is_changed(cluster.create("after", made))
     os.kill(cluster.webhook.pid, signal.SIGTERM)
     assert cluster.webhook.wait(WITHIN_S) == 0
 

@@ -1,13 +1,15 @@
 """What the whole chain has to do, one function a case, in the order in which they run on the one node.
 
-Later cases use the pods of earlier ones, as a node's life goes. Those of `limits.strict`, `limits.unknown_pod` and the
-mode have pods of their own and leave the settings as they found them.
+Later cases use the pods of earlier ones, as a node's life goes. Those of `limits.strict` and `limits.unknown_pod`, and
+the steps of docs/webhook.md where two could own `misc.max`, have pods of their own and leave the settings as
+they found them.
 """
 
 import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +25,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from nodeward.people.rows import NodeView
-from tests.vm.chain_node import Node
+from tests.vm.chain_node import ANNOTATION, Node
 from tests.vm.forked import NODEWARD
 from tests.vm.guest import REPOSITORY
 from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, amount, charge, limit, limits, named, refused, until, without
@@ -263,6 +265,22 @@ def strict_denies_the_undeclared(node: Node) -> None:
     os.close(charge(app, 1))
 
 
+def unknown_gets_zero_until_it_is_known(node: Node) -> None:
+    """No annotation, and an API server that knows no such pod: 0 from birth, mended when the pod arrives there."""
+    node.daemon.settle(unknown_pod="zero")
+    pod = node.run_pod("stranger", ("app",))
+    app = pod.containers["app"]
+    assert limit(app) == "0"
+    refused(app, 1)
+    until(lambda: node.daemon.state("stranger", "app") == "unknown", "stranger/app is shown as unknown")
+    assert "limits.unknown_pod is zero" in node.daemon.ask("explain", "default/stranger/app")
+    node.api.add("stranger", {"app": {EPC: "4Ki"}})
+    until(lambda: limits(app, pod.cgroup) == [_KNOWN] * 2, "its own limit and its pod's budget")
+    node.daemon.enforced("stranger", "", "app")
+    os.close(charge(app, _KNOWN))
+    refused(app, _KNOWN + 1)
+
+
 def unknown_is_refused_until_it_is_known(node: Node) -> None:
     """The runtime says why, nothing of the container is left, and once the pod is known the same create succeeds."""
     node.daemon.settle(unknown_pod="refuse")
@@ -280,17 +298,64 @@ def unknown_is_refused_until_it_is_known(node: Node) -> None:
     node.daemon.settle(unknown_pod="unlimited")
 
 
-def over_from_observe(node: Node) -> None:
-    """In observe a pod is looked at only; in enforce, as it runs, it is adopted, with its budget."""
+_OWNED: Final = 8 * KIB
+
+
+def _start_sgx_epc(node: Node) -> None:
+    """The other plugin, registered, in a process of its own."""
+    before = node.containerd.synchronized("40-sgx-epc")
+    line = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "tests.vm.sgx_epc", str(node.containerd.nri_socket)]
+    node.other = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
+    assert node.other.stdout is not None
+    assert node.other.stdout.readline() == "ready\n"
+    until(lambda: node.containerd.synchronized("40-sgx-epc") > before, "containerd calls sgx-epc")
+
+
+def _end_sgx_epc(node: Node) -> None:
+    assert node.other is not None
+    node.other.kill()
+    node.other.wait(60)
+    node.other = None
+
+
+def two_owners_fail_every_create(node: Node) -> None:
+    """Both set misc.max for one container: NRI refuses it. doctor finds the other one."""
+    node.api.add("owned", {"app": {EPC: "8Ki"}})
+    _start_sgx_epc(node)
+    words = 'plugins "90-nodeward" and "40-sgx-epc" both tried to set CgroupsUnified misc.max'
+    with pytest.raises(grpc.RpcError, match=words):
+        node.run_pod("owned", ("app",), {ANNOTATION: str(_OWNED)})
+    found = [one for one in node.daemon.findings() if one.code == "sgx-epc"]
+    assert [one.severity for one in found] == ["error"], found
+
+
+def over_to_nodeward(node: Node) -> None:
+    """From sgx-epc: look in observe beside it, end it, enforce. The pod that runs is adopted, with its budget."""
     node.daemon.settle(mode="observe")
     node.api.add("moved", {"app": {EPC: "8Ki"}, "later": {EPC: "4Ki"}})
-    pod = node.run_pod("moved", ("app", "later"))
-    cgroups = (pod.containers["app"], pod.containers["later"], pod.cgroup)
+    pod = node.run_pod("moved", ("app", "later"), {ANNOTATION: str(_OWNED)})
+    app, later = pod.containers["app"], pod.containers["later"]
     until(lambda: node.daemon.state("moved", "app") == "unmanaged", "moved/app is looked at only")
-    assert limits(*cgroups) == ["max", "max", "max"]
+    assert limits(app, later, pod.cgroup) == [_OWNED, "max", "max"]
+    _end_sgx_epc(node)
+    assert limits(app) == [_OWNED], "the limit stays when its writer ends"
     node.daemon.settle(mode="enforce")
-    until(lambda: limits(*cgroups) == [8 * KIB, 4 * KIB, 12 * KIB], "moved is adopted")
+    until(lambda: limits(app, later, pod.cgroup) == [_OWNED, 4 * KIB, 12 * KIB], "moved is adopted")
     node.daemon.enforced("moved", "", "app", "later")
+
+
+def and_back(node: Node) -> None:
+    """To sgx-epc: observe, then start it. What runs keeps its limits; what comes has its annotation's."""
+    pod = node.pods["moved"]
+    cgroups = (*pod.containers.values(), pod.cgroup)
+    kept = limits(*cgroups)
+    node.daemon.settle(mode="observe")
+    _start_sgx_epc(node)
+    node.api.add("returned", {"app": {EPC: "8Ki"}})
+    app = node.run_pod("returned", ("app",), {ANNOTATION: str(_OWNED)}).containers["app"]
+    assert (limits(*cgroups), limits(app)) == (kept, [_OWNED])
+    _end_sgx_epc(node)
+    node.daemon.settle(mode="enforce")
 
 
 MORE: Final = named(
@@ -303,12 +368,23 @@ MORE: Final = named(
     updated_by_the_runtime,
     runtime_restarted,
     strict_denies_the_undeclared,
+    unknown_gets_zero_until_it_is_known,
     unknown_is_refused_until_it_is_known,
-    over_from_observe,
+    two_owners_fail_every_create,
+    over_to_nodeward,
+    and_back,
     exporter_alone,
     replayed,
     uninstalled,
 )
 CASES: Final = without(
-    MORE, runtime_restarted, strict_denies_the_undeclared, unknown_is_refused_until_it_is_known, exporter_alone
+    MORE,
+    runtime_restarted,
+    strict_denies_the_undeclared,
+    unknown_gets_zero_until_it_is_known,
+    unknown_is_refused_until_it_is_known,
+    two_owners_fail_every_create,
+    over_to_nodeward,
+    and_back,
+    exporter_alone,
 )

@@ -7,6 +7,7 @@ thread of its own, and the kubelet's part is played by CRI calls.
 import asyncio
 import shutil
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -117,6 +118,8 @@ class Node:
     pods: dict[str, Pod] = field(default_factory=dict)
     memory_bytes: int = 64 << 20
     """Each container's limit of memory, 0 for none."""
+    other: subprocess.Popen[str] | None = None
+    """Another plugin, while one runs; it dies with the node's process."""
     parent: str = ""
     """The cgroup above those of pods; empty for the runtime's own."""
 

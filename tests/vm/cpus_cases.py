@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from nodeward.core import cpuset
+from tests.vm.cpus_cluster import by_cluster
 from tests.vm.cpus_node import CpusNode, Pod
 from tests.vm.cpuset_writes import CpusetWrites
 from tests.vm.inside import until, without
@@ -143,6 +144,9 @@ MORE: Final[Mapping[str, Callable[[CpusNode], None]]] = {
     OF_NODES: memory_follows,
     "nobody is on its own CPUs where writes are late": and_where_writes_are_late,
     "a daemon that does not wait is noticed": but_without_the_wait,
+    "a cluster's configuration moves containers that run": by_cluster,
 }
 """By what each holds."""
-CASES: Final = without(MORE, nobody_at_the_first_act, memory_follows, and_where_writes_are_late, but_without_the_wait)
+CASES: Final = without(
+    MORE, nobody_at_the_first_act, memory_follows, and_where_writes_are_late, but_without_the_wait, by_cluster
+)

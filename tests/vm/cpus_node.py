@@ -8,7 +8,7 @@ one folder on a tmpfs.
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -141,15 +141,19 @@ def resources(request_m: int, *, guaranteed: bool = True, memory: int = 0) -> Re
 
 
 class ByNri:
-    """`nodeward node`, told by containerd."""
+    """`nodeward node`, told by containerd. What is configured it has from its next start on, in place of the policy."""
 
     def __init__(self, containerd: Containerd, running: ExitStack) -> None:
         self._daemon = Daemon(containerd.nri_socket, POLICY.replace("DRIVER", "nri"), NAME)
         self._cri = running.enter_context(containerd.cri())
 
+    def configure(self, settings: str) -> None:
+        file = self._daemon.config
+        file.write_text(file.read_text().replace(POLICY.partition("\n")[0], settings))
+
     def start(self, changed: str = "") -> None:
         self._daemon.changed = changed
-        self._daemon.start("off")
+        self._daemon.start("answers" if "\nkube: {url" in self._daemon.config.read_text() else "off")
 
     def end(self, how: signal.Signals) -> None:
         self._daemon.end(how)
@@ -174,6 +178,10 @@ class ByRelay:
         sockets = f"relay: {{listen: {_RELAY}, runtime: {containerd.cri_socket}}}\n"
         self._daemon = Daemon(Path("/run/no-nri"), POLICY.replace("DRIVER", "relay") + sockets, NAME)
         self._relay = CriRelay(self._daemon.config, FOLDER / "relay.log")
+
+    def configure(self, settings: str) -> None:
+        file = self._daemon.config
+        file.write_text(file.read_text().replace(POLICY.partition("\n")[0], settings))
 
     def start(self, changed: str = "") -> None:
         self._relay.start()
@@ -210,6 +218,7 @@ class CpusNode:
     quick_pods: int
     """How many come and go in a crowd."""
     has_memory_nodes: bool
+    cluster: Sequence[str]
     pods: dict[str, Pod] = field(default_factory=dict)
     """Those that stay, by name."""
     acts: dict[str, FirstAct] = field(default_factory=dict)
@@ -310,9 +319,9 @@ class CpusNode:
 
 
 @contextmanager
-def running_node(how: str, program: str, quick_pods: str) -> Iterator[CpusNode]:
-    """The node, on which Nodeward runs. The words are `nri` or `relay`, the program of containers, and how many quick
-    pods there are."""
+def running_node(how: str, program: str, quick_pods: str, *cluster: str) -> Iterator[CpusNode]:
+    """The node, on which Nodeward runs. The words are `nri` or `relay`, the containers' program, how many quick pods
+    there are, and what a cluster is reached by, where there is one."""
     for folder in ("containerd", "logs", "out"):
         (FOLDER / folder).mkdir(parents=True)
     RUN_DIR.mkdir(parents=True)
@@ -325,7 +334,7 @@ def running_node(how: str, program: str, quick_pods: str) -> Iterator[CpusNode]:
         decider = (ByRelay if by_relay else ByNri)(containerd, running)
         try:
             decider.start()
-            yield CpusNode(containerd, decider, Path(program), int(quick_pods), has_memory_nodes)
+            yield CpusNode(containerd, decider, Path(program), int(quick_pods), has_memory_nodes, cluster)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{decider.log()}") from error
         finally:

@@ -6,17 +6,20 @@ Later cases use the pods of earlier ones, as a node's life goes. The daemon is n
 import json
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from tests.peers.nriside import Json
 from tests.vm.claim_cases import claim_to_misc_max
 from tests.vm.deployment_cases import admission_is_installed, deployment_to_misc_max
-from tests.vm.inside import CGROUPS, KIB, RESOURCE, limit, limits, named, until
-from tests.vm.joined_node import NAME, Node, container, manifest
+from tests.vm.inside import CGROUPS, KIB, RESOURCE, charge, limit, limits, named, refused, until, without
+from tests.vm.joined_node import BOX, HEAVY, HEAVY_OVERHEAD, NAME, UNTIL_TERM, Node, Pod, container, manifest
 
 _WEB: Final = 12 * KIB
 _FIXED: Final = 4 * KIB
+_SETUP, _PROXY, _SERVER = 16 * KIB, 4 * KIB, 8 * KIB
+_BOXED: Final = 4 * KIB
 
 
 def _new(parent: Path, known: set[Path]) -> Path:
@@ -29,6 +32,16 @@ def _new(parent: Path, known: set[Path]) -> Path:
     until(there, f"a new cgroup in {parent}", 12.0)
     assert len(found) == 1, found
     return found[0]
+
+
+def _asked_to_end(node: Node, pod: Pod, name: str) -> bool:
+    """Whether the container runs no more; asks it to end where it does. One that is asked before its shell listens ends
+    with an error, and is started again."""
+    there = node.container_ids(pod.name).get(name)
+    if there is not None:
+        with suppress(FileNotFoundError, IndexError, ProcessLookupError):
+            os.kill(int((pod.cgroup / there / "cgroup.procs").read_text().split()[0]), signal.SIGTERM)
+    return there is None and "server" in node.container_ids(pod.name)
 
 
 def adopted_at_the_first_start(node: Node) -> None:
@@ -56,6 +69,49 @@ def declared_by_the_spec_alone(node: Node) -> None:
     node.daemon.enforced("web", "", "app", "side")
 
 
+def init_and_sidecar(node: Node) -> None:
+    """Two containers of a pod that run before the others: the budget is what the pod needs at its worst moment."""
+    proxy = container("proxy", "4Ki", restartPolicy="Always")
+    setup = container("setup", "16Ki", image=BOX, command=["/busybox", "sh", "-c", UNTIL_TERM])
+    node.create("shaped", [container("server", "8Ki")], initContainers=[proxy, setup])
+    pod = node.running("shaped", ["proxy", "setup"])
+    budget = _SETUP + _PROXY
+    until(lambda: limit(pod.cgroup) == str(budget), "the pod's budget while its init container runs")
+    assert limits(pod.containers["proxy"], pod.containers["setup"]) == [_PROXY, _SETUP]
+    held = [charge(pod.containers["setup"], _SETUP), charge(pod.containers["proxy"], _PROXY)]
+    refused(pod.sandbox, 1)
+    for fd in held:
+        os.close(fd)
+    until(lambda: _asked_to_end(node, pod, "setup"), "the init container has ended", 30.0)
+    pod = node.running("shaped", ["proxy", "server"])
+    assert limits(pod.containers["proxy"], pod.containers["server"]) == [_PROXY, _SERVER]
+    node.daemon.enforced("shaped", "", "proxy", "server")
+    assert limit(pod.cgroup) == str(budget)
+
+
+def overhead_of_a_runtime_class(node: Node) -> None:
+    """What the RuntimeClass asks for the sandbox is the pod's on top, and no container's."""
+    pod = node.run("boxed", [container("app", "4Ki")], runtimeClassName=HEAVY)
+    budget = _BOXED + HEAVY_OVERHEAD
+    until(lambda: limit(pod.cgroup) == str(budget), "the pod's budget with its overhead")
+    assert limit(pod.containers["app"]) == str(_BOXED)
+    held = [charge(pod.containers["app"], _BOXED)]
+    refused(pod.containers["app"], 1)
+    held.append(charge(pod.sandbox, HEAVY_OVERHEAD))
+    refused(pod.sandbox, 1)
+    for fd in held:
+        os.close(fd)
+    node.daemon.enforced("boxed", "", "app")
+
+
+def ephemeral_container(node: Node) -> None:
+    """A container that nobody could declare anything for may take nothing of its pod's share."""
+    debug = node.debug("boxed", "debug")
+    assert (node.born_with(debug), limit(debug)) == (f"{RESOURCE} 0", "0")
+    refused(debug, 1)
+    node.daemon.enforced("boxed", "debug")
+
+
 def api_server_away(node: Node) -> None:
     """SIGKILL, with the control plane away: what was last known holds; the unknown is said, then mended."""
     early = node.pods["early"]
@@ -81,11 +137,15 @@ def api_server_away(node: Node) -> None:
     node.daemon.enforced(f"alone-{NAME}", "", "app")
 
 
-CASES: Final = named(
+MORE: Final = named(
     adopted_at_the_first_start,
     declared_by_the_spec_alone,
+    init_and_sidecar,
+    overhead_of_a_runtime_class,
+    ephemeral_container,
     api_server_away,
     claim_to_misc_max,
     admission_is_installed,
     deployment_to_misc_max,
 )
+CASES: Final = without(MORE, overhead_of_a_runtime_class, ephemeral_container)

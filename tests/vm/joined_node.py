@@ -18,16 +18,19 @@ import yaml
 
 from tests.peers.containerd import Containerd, running_containerd
 from tests.peers.image import write_archive
-from tests.peers.kubeclient import MERGE, KubeClient
+from tests.peers.kubeclient import MERGE, STRATEGIC, KubeClient
 from tests.peers.kubelet import Api, Kubelet, running_kubelet
 from tests.peers.nriside import Json, Record, member, objects, text
 from tests.peers.podnode import container as container
 from tests.peers.relay import Relay
 from tests.vm.guest import GUEST_ADDRESS, REPOSITORY
-from tests.vm.inside import CGROUPS, EPC, Daemon, until
+from tests.vm.inside import CGROUPS, EPC, KIB, Daemon, until
 
 NAME: Final = "node-1"
 ENCLAVE: Final = "sgx.intel.com/enclave"
+HEAVY: Final = "heavy"
+"""A RuntimeClass whose sandbox needs EPC itself."""
+HEAVY_OVERHEAD: Final = 12 * KIB
 BOX: Final = "localhost/nodeward/box:1"
 UNTIL_TERM: Final = "trap 'exit 0' TERM; while :; do /busybox sleep 1; done"
 """What a shell runs that ends well once it is asked to."""
@@ -124,6 +127,12 @@ class Node:
             if member(one, "state", "running") is not None
         }
 
+    def debug(self, pod: str, name: str) -> Path:
+        """Adds an ephemeral container to a pod, as `kubectl debug` does; its cgroup, once it runs."""
+        added: Record = {"spec": {"ephemeralContainers": [container(name)]}}
+        self.api.call("PATCH", f"{PODS}/{pod}/ephemeralcontainers", added, STRATEGIC)
+        return self.running(pod, [name]).containers[name]
+
     def annotations(self, name: str) -> Json:
         return member(self.api.call("GET", f"{PODS}/{name}"), "metadata", "annotations")
 
@@ -196,6 +205,9 @@ def running_node(url: str, ca_file: str, *words: str) -> Iterator[Node]:
         write_archive(box, BOX, {"busybox": Path(shutil.which("busybox") or "busybox")})
         loaded = containerd.ctr("images", "import", "--local", str(box))
         assert loaded.returncode == 0, loaded.stderr
+        overhead: Json = {"podFixed": {EPC: str(HEAVY_OVERHEAD)}}
+        runtime: Record = {"metadata": {"name": HEAVY}, "handler": "runc", "overhead": overhead}
+        api.call("POST", "/apis/node.k8s.io/v1/runtimeclasses", runtime)
         until(lambda: api.node_ready(NAME), "the node is ready", _STARTS_WITHIN_S)
         brought: Json = {EPC: "1Mi", ENCLAVE: "10"}  # as by NFD and Intel's device plugin
         amounts: Record = {"status": {"capacity": brought, "allocatable": brought}}

@@ -72,6 +72,13 @@ def counts_and_refuses(node: Node) -> None:
     os.close(held)
 
 
+def drift_is_repaired(node: Node) -> None:
+    app = in_misc(node.pods["web"].containers["app"])
+    (app / "misc.max").write_text(f"{RESOURCE} max")
+    until(lambda: limit(app) == str(_WEB), "the limit is written again")
+    node.daemon.enforced("web", "app")
+
+
 def outside_is_told(node: Node) -> None:
     """A container whose process is taken out, as with a runtime that does not join misc, is not called enforced."""
     app = in_misc(node.pods["web"].containers["app"])
@@ -121,6 +128,7 @@ def running_node() -> Iterator[Node]:
 CASES: Final = named(
     limits_in_the_v1_hierarchy,
     counts_and_refuses,
+    drift_is_repaired,
     outside_is_told,
     pod_without_a_cgroup_here,
     uninstall_takes_back,

@@ -334,6 +334,7 @@ async def told(api: Workers, *changes: Callable[[Workers], None], pace: Pace = S
         rounds = len(api.asked)
         await until(lambda: not api.asked or len(api.asked) >= rounds + more)
     assert {(one.fault, *one.discovered.items()) for one in heard.seen} == {("", ("tdx", 16))}, "what it found is known"
+    assert heard.outcomes == []
     return [one.worker for one in heard.seen]
 
 

@@ -2,6 +2,7 @@
 And held calls: what a decider says, when it says it late, and who is gone by then."""
 
 import asyncio
+import random
 import resource
 import socket
 import struct
@@ -57,6 +58,25 @@ def raw_headers(method: str, service: str = SERVICE) -> bytes:
     path = f"{service}/{method}".encode()
     block = b"\x83\x86\x04" + bytes((len(path),)) + path
     return block + b"\x0f\x10\x10application/grpc" + b"\x00\x02te\x08trailers" + b"\x01\x01a"
+
+
+def test_garbage_half_open_and_silent_clients_harm_nobody(path: Path) -> None:
+    source = random.Random(2)
+    held = []
+    for number in range(60):
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(str(path))
+        if number % 3 == 0:
+            client.sendall(source.randbytes(source.randrange(1, 5_000)))
+        elif number % 3 == 1:
+            client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0) + frame(1, 4, 1, source.randbytes(30)))
+        held.append(client)
+    with client_of(path) as channel:
+        assert call(channel, "Version", b"v") == b"v"
+    for client in held:
+        client.close()
+    with client_of(path) as channel:
+        assert call(channel, "Version", b"v") == b"v"
 
 
 def unwritten_bytes(pid: int) -> int:

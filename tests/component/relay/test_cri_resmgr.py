@@ -136,7 +136,17 @@ def test_a_historic_file_of_options_is_followed_and_sigusr1_switches_full_debug_
 def test_images_of_another_service_are_relayed_at_a_socket_of_their_own(tmp_path: Path) -> None:
     runtime, images, dump = tmp_path / "runtime.sock", tmp_path / "images.sock", tmp_path / "cri.dump"
     own = tmp_path / "relay" / "cri-resmgr-image.sock"
-    options = ["-image-socket", str(images), "-dump", "reset,name:.*", "-dump-file", str(dump), "-policy", "none"]
+    options = [
+        "-image-socket",
+        str(images),
+        "-dump",
+        "reset,name:.*",
+        "-dump-file",
+        str(dump),
+        "-policy",
+        "none",
+        "-logtostderr",
+    ]
     with (
         rig.runtime_at(runtime) as of_pods,
         rig.runtime_at(images) as of_images,
@@ -154,6 +164,24 @@ def test_images_of_another_service_are_relayed_at_a_socket_of_their_own(tmp_path
         assert (of_pods.got, of_images.got) == ([("Version", b"v")], [("PullImage", b"i")])
         numbers = [line.split("#")[1].split()[0] for line in rig.lines_of_dump(dump, 4)[1:]]
     assert sorted(numbers) == ["1", "2", "3"]
+    assert (tmp_path / "cri-resmgr.log").read_text().count("cri-resmgr: --logtostderr: ") == 1
+
+
+def test_the_signal_that_was_chosen_for_it_has_the_forced_configuration_read_again(tmp_path: Path) -> None:
+    runtime, config, log = tmp_path / "runtime.sock", tmp_path / "config", tmp_path / "cri-resmgr.log"
+    config.write_text(f"dump: {{Config: 'full:.*', File: {tmp_path}/cri.dump}}\n")
+    options = ["-runtime-socket", str(runtime), "-force-config", str(config), "--force-config-signal", "SIGUSR2"]
+    with (
+        rig.runtime_at(runtime),
+        cri_resmgr(tmp_path, *options) as process,
+        rig.client_of(tmp_path / "relay" / "cri.sock") as channel,
+    ):
+        rig.wait_for(partial(says, log, "relaying "), "word that it relays")
+        config.write_text(config.read_text().replace("full:", "off:"))
+        process.send_signal(signal.SIGUSR2)
+        rig.wait_for(partial(says, log, "changed=dump.rules"), "word of the settings")
+        assert channel.unary_unary(f"{rig.SERVICE}/Version")(b"v", timeout=rig.WAIT_S) == b"v"
+    assert (tmp_path / "cri.dump").read_bytes() == b""
 
 
 SAYS: tuple[tuple[str, int, str], ...] = (
@@ -163,7 +191,6 @@ SAYS: tuple[tuple[str, int, str], ...] = (
     ("-policy statik", 1, "policy.active: 'statik' is no policy; did you mean static?"),
     ("-version", 0, f"cri-resmgr, nodeward version {__version__}\n"),
     ("-config /dev/zero", 1, "/dev/zero: is a device"),
-    ("-config {folder}/large", 1, "cri-resmgr: {folder}/large: larger than the 1048576 bytes allowed here\n"),
     ("-print-config -logtostderr -dump-file /x", 0, "cri-resmgr: --logtostderr: "),
     ("-print-config -dump full:( -dump-file /x", 1, "(by --dump)"),
     ("-relay-socket /nowhere/cri.sock -dump-file /tmp", 1, "dump file /tmp: is a folder; name a file in it"),
@@ -184,6 +211,10 @@ def test_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for line, status, said in SAYS:
         told, said = ended(tmp_path, *line.format(folder=tmp_path).split()), said.format(folder=tmp_path)
         assert (told.returncode, said in told.stdout + told.stderr) == (status, True), told.stderr
+    for option in ("-config", "-force-config"):
+        told = ended(tmp_path, option, tmp_path / "large")
+        why = f"cri-resmgr: {tmp_path}/large: larger than the 1048576 bytes allowed here\n"
+        assert (told.returncode, told.stderr) == (1, why)
     monkeypatch.setenv("NODEWARD_LIMITS__MODE", "bogus")
     assert ended(tmp_path, "-h").returncode == 0, "help needs no settings"
     assert "limits.mode: 'bogus' is not allowed" in ended(tmp_path, "-print-config").stderr

@@ -15,9 +15,11 @@ from typing import Any
 
 import grpc
 import pytest
+from click.testing import CliRunner
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from nodeward.cli import main
 from nodeward.contracts import cri_pb2 as cri
 from nodeward.neighbours.cri import relay_line
 from nodeward.neighbours.cri.flow import FRAME_BYTES
@@ -210,14 +212,16 @@ def test_a_relay_that_hangs_is_told_and_takes_nothing_else_down(tmp_path: Path) 
     with socket.socket(socket.AF_UNIX) as deaf:
         deaf.bind(str(tmp_path / "run" / relay_line.SOCKET))
         deaf.listen(64)
-        with rig.node_process(tmp_path, *rig.metered(port)):
+        flags = ("--config", str(tmp_path / "nodeward.yaml"), "--set=relay.limits=false", *rig.metered(port))
+        ready = (tmp_path / "run" / "nodeward.sock").is_socket
+        with rig.running([rig.NODEWARD, "node", *flags], tmp_path / "node.log", ready):
             rig.wait_for(lambda: " within 2 s" in (tmp_path / "node.log").read_text(), "word in the log")
             text = rig.metrics(port)
             shown = rig.people(tmp_path / "cri.sock", "status")
 
     assert "nodeward_build_info" in text
     of_relay = [line for line in text.splitlines() if line.startswith("nodeward_relay_")]
-    assert of_relay == ["nodeward_relay_unread_total 0", "nodeward_relay_up 0"]
+    assert of_relay == ["nodeward_relay_up 0"]
     assert "no answer of the relay at" in shown.stdout
 
 
@@ -317,6 +321,8 @@ def test_no_canary_leaves_a_relay_that_dumps_and_a_daemon_that_decides_sizes_and
             rig.call(channel, "Status")
         rig.wait_for(rig.status_socket(listen).is_socket, "relay.sock")
         shown = [rig.people(listen, *words).stdout for words in (("status",), ("status", "-o", "json"), ("cpus",))]
+    again = CliRunner().invoke(main.cli, ["replay", str(tmp_path / "record")])
+    assert again.output.endswith("every decision is the same, byte for byte\n"), again.output
     left = {name: (tmp_path / name).read_bytes() for name in ("record", "cri.log", "node.log")}
     left |= {str(path): path.read_bytes() for path in tmp_path.glob("*/**/*") if path.is_file()}
     left["status"] = "".join(shown).encode()

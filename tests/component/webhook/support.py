@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import json
 import os
+import re
 import ssl
 import subprocess
 import sys
@@ -61,6 +62,7 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], byt
     """Status, headers by their names in lower case, and body."""
     status, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().rstrip().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    assert re.fullmatch(r"HTTP/1\.1 \d{3} \S.*", status), status
     return int(status.split()[1]), headers, await reader.readexactly(int(headers["content-length"]))
 
 

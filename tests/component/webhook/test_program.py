@@ -75,7 +75,7 @@ def test_at_sigterm_what_has_begun_is_answered_and_nobody_new_comes_in(pki: Path
         link.close()
 
         process.send_signal(signal.SIGTERM)
-        until(lambda: refused(port), "nobody new comes in")
+        until(lambda: refused(port), "nobody new comes in", 30.0)
         while idle.recv(4096):
             pass  # the rest of its answer, and then its end: it is closed first
         begun.sendall(REQUEST[200:])
@@ -103,9 +103,18 @@ def test_a_new_certificate_is_used_without_a_restart(pki: Path, tmp_path: Path) 
     install(pki, "first", tmp_path)
     with program(tmp_path) as process:
         place = "127.0.0.1", port_of(process)
-        assert ssl.get_server_certificate(place) == first
+        assert ssl.get_server_certificate(place, timeout=WITHIN_S) == first
         install(pki, "second", tmp_path)
-        until(lambda: ssl.get_server_certificate(place) == second, "the new certificate")
+        until(lambda: ssl.get_server_certificate(place, timeout=WITHIN_S) == second, "the new certificate", 30.0)
+
+
+def test_in_observe_it_answers_and_changes_nothing(pki: Path, tmp_path: Path) -> None:
+    install(pki, "first", tmp_path)
+    with program(tmp_path, "limits.mode=observe") as process:
+        link = http.client.HTTPSConnection("127.0.0.1", port_of(process), timeout=WITHIN_S, context=trust(pki))
+        link.request("POST", PATH, GOOD, JSON_TYPE)
+        assert b"patchType" not in link.getresponse().read()
+        link.close()
 
 
 WRONG = {

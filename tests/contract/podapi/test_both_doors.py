@@ -12,7 +12,7 @@ from nodeward.contracts import podapi_pb2
 from nodeward.people import client
 from nodeward_sim.doubles.apiserver import ApiServer
 from nodeward_sim.doubles.runtime import SimPod, SimRuntime
-from tests.component.daemon.test_podapi import POD
+from tests.component.daemon.test_podapi import pod
 from tests.component.daemon.test_service import SETTINGS, service
 from tests.patience import scaled
 from tests.peers.find import require
@@ -67,7 +67,8 @@ async def hears_alike(run: str) -> None:
 
 async def test_a_go_client_finds_the_service_and_hears_what_http_answers(tmp_path: Path) -> None:
     async with ApiServer() as server:
-        server.add_pod(POD)
+        requests = {"cpu": "3", "memory": "1Gi"}
+        server.add_pod(pod(containers=[{"name": "app", "image": "reg.io/app:1", "resources": {"requests": requests}}]))
         runtime = SimRuntime(tmp_path / "nri.sock")
         await runtime.serve()
         settings = SETTINGS.format(folder=tmp_path).replace("{enabled: false}", f"{{url: '{server.url}'}}")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.core.vms import TaskRole, VmReading
+from nodeward.core.vms import Place, TaskRole, VmReading
 from nodeward.core.workload import SandboxId
 from nodeward.host.hostfs import OsFiles
 from nodeward.neighbours.cgroups.hierarchy import mounted
@@ -143,3 +143,37 @@ def test_guest_memory_is_the_mapping_that_backs_it() -> None:
 def test_guest_memory_in_a_memfd_is_all_there_once_it_is_allocated() -> None:
     with running("", *SHARED) as sandbox:
         assert sandbox.reading().guest_ram == pytest.approx(64 * MIB, rel=WITHIN)
+
+
+def test_on_cgroup_v1_threads_in_a_pod_are_vcpus_and_its_figures_are_those_of_its_files() -> None:
+    """As Kata's Go runtime places them with `sandbox_cgroup_only` false."""
+    files = OsFiles()
+    where = trees(mounted(files, ROOT), ROOT)
+    folders = list(dict.fromkeys((where.memory, where.cpu, where.cpuacct)))
+    if where.version != 1 or not all(os.access(one, os.W_OK) for one in folders):
+        pytest.skip("needs cgroup v1 with memory and cpu, writable")
+    with running("") as sandbox:
+        pod = f"/nodeward-test-{os.getpid()}/podc0ffee00-0000-4000-8000-000000000000"
+        own = f"{pod}/kata_{sandbox.id}"
+        made = [Path(folder + path) for folder in folders for path in (pod.rpartition("/")[0], pod, own)]
+        vcpus = sandbox.threads()[-2:]
+        try:
+            for folder in made:
+                folder.mkdir()
+            for tree in folders:
+                for tid in vcpus:
+                    Path(tree + own, "tasks").write_text(str(tid))
+            Path(where.memory + pod, "memory.limit_in_bytes").write_text(str(256 * MIB))
+            reading = sandbox.reading()
+            found, inside = reading.cgroup(Place.POD), reading.cgroup(Place.SANDBOX)
+            assert [one.tid for one in reading.of(TaskRole.VCPU)] == vcpus
+            assert found is not None
+            assert inside is not None
+            assert (found.path, found.memory_limit, inside.path) == (pod, 256 * MIB, own)
+            assert found.memory == int(Path(where.memory + pod, "memory.usage_in_bytes").read_text())
+            assert inside.cpu_ns == int(Path(where.cpuacct + own, "cpuacct.usage").read_text())
+        finally:
+            os.kill(sandbox.vmm, signal.SIGKILL)
+            until(lambda: not any(Path(one, "tasks").read_text() for one in made if one.is_dir()), "all have left")
+            for folder in reversed(made):
+                folder.rmdir()

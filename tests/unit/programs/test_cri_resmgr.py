@@ -378,6 +378,7 @@ def test_values_that_yaml_would_take_for_others_are_quoted_in_the_file_for_the_r
     assert chosen.as_file().splitlines()[:2] == head
     found = loaded(chosen.as_file())
     assert (found.dump.file, found.relay.image) == ("/tmp/#1: yes", "/x y")
+    assert found.relay.listen == "/var/run/cri-resmgr/cri-resmgr.sock"
 
 
 def test_an_amount_that_is_none_names_the_option_and_the_module() -> None:

@@ -45,6 +45,12 @@ def loaded(text: str, folder: Path, environ: Pairs | None = None, flags: Pairs |
     return load(str(file), environ or {}, flags)
 
 
+def test_all_faults_of_a_policy_are_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as caught:
+        loaded("policy: {Active: x, reserved: y}", tmp_path)
+    assert [one.partition(": ")[0] for one in caught.value.faults] == ["policy.Active", "policy.reserved"]
+
+
 @pytest.mark.parametrize(
     "text",
     [

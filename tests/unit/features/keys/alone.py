@@ -1,9 +1,9 @@
 """Every history of one id, against the production step: what all histories of a node are made of.
 
-What the step remembers of an id, and what becomes of its pods, is told by that id's own grants and views; only whether
-it is granted depends on the others. So an id is played by itself, on a node where the others are free: there it may be
-granted whenever it may anywhere. Every world of a node is then as many of these id states beside one another
-(together.py asks the step what it grants in each), and some more that no history leads to.
+What the step remembers of an id, and what becomes of its pods, is told by that id's own grants, views and reads; only
+whether it is granted, or its pod may start, depends on the others. So an id is played by itself, on a node where the
+others are free: there it may be granted whenever it may anywhere. Every world of a node is then as many of these id
+states beside one another (together.py asks the step what it grants in each), and some more that no history leads to.
 
 Two states of an id of which the daemon knows the same are one wherever the one can become the other without the daemon
 noticing: a VM begins or ends, a pod ends, kubelet forgets, time passes. Only the earlier one is kept; what follows from
@@ -12,25 +12,28 @@ the later one follows from it too.
 
 from collections.abc import Iterator
 from functools import cache
-from itertools import permutations, product
-from typing import NamedTuple, TypeVar
+from itertools import combinations, permutations, product
+from typing import NamedTuple
 
 from tests.unit.features.keys.played import FRESH, SETTLED, After, Memory, Played, Seen
 
-T = TypeVar("T")
-WAITING, IDLE, ENDED, LOST, GHOST, GONE = range(6)
-"""A pod: admitted; its sandbox stands, with or without a key. Ended, with a VM that is not: still in kubelet's
-checkpoint, or no longer. Ended with its VM: the same two."""
-ALIVE = (WAITING, IDLE)
+WAITING, LET, IDLE, CHARGED, ENDED, LOST, GHOST, GONE = range(8)
+"""A pod: admitted; let through to start, and without a key since; its sandbox stands without a key; its VM has a key.
+Ended, with a VM that is not: still in kubelet's checkpoint, or no longer. Ended with its VM: the same two."""
+ALIVE = (WAITING, LET, IDLE, CHARGED)
+BOXED = (LET, IDLE, CHARGED)
 FORGOTTEN = {ENDED: LOST, GHOST: GONE}
+ORDER = "RPRP"
+"""The reads of a sample: root, pods."""
 
 
 class Pod(NamedTuple):
-    """A pod that was given one id; whether it is in the daemon's view of kubelet's."""
+    """A pod that was given one id; whether it is in the daemon's view of kubelet's, and its start let through there."""
 
     stage: int
     seen: int = 0
     """2 for one in the view of which the daemon knows that it has ended."""
+    known: bool = False
 
 
 class Id(NamedTuple):
@@ -42,23 +45,28 @@ class Id(NamedTuple):
 
 BECOMES = {
     WAITING: (WAITING, GHOST, GONE),
-    IDLE: (IDLE, ENDED, LOST, GHOST, GONE),
+    LET: (LET, IDLE, CHARGED, ENDED, LOST, GHOST, GONE),
+    IDLE: (IDLE, CHARGED, ENDED, LOST, GHOST, GONE),
     ENDED: (ENDED, LOST, GHOST, GONE),
     LOST: (LOST, GONE),
     GHOST: (GHOST, GONE),
     GONE: (GONE,),
 }
-"""What can become of a pod while the daemon looks elsewhere."""
+"""What can become of a pod while the daemon looks elsewhere. A VM that may begin and end is not told from one that
+runs, so CHARGED is no stage of its own here."""
 WITHOUT_VM = {ENDED: GHOST, LOST: GONE}
+MAY_HOLD = (LET, IDLE, ENDED, LOST)
 Alone = tuple[Id, bool]
 """An id, and whether there has been a view of kubelet's since the daemon started."""
+Told = tuple[tuple[Seen, ...], tuple[int, ...]]
+"""What the daemon is told of each pod, and what stage each is in then."""
 
 
 class Alones:
-    """All that can become of one of `size` ids."""
+    """All that can become of one of `size` ids; `order` are the reads of a sample."""
 
-    def __init__(self, size: int) -> None:
-        self.size, self.played = size, Played()
+    def __init__(self, size: int, order: str = ORDER) -> None:
+        self.size, self.order, self.played = size, order, Played()
         self._kept: dict[object, list[Alone]] = {}
         self._met: set[Alone] = set()
         """Each is kept, or an earlier one is, now and for good: what comes before that comes before it too."""
@@ -94,19 +102,19 @@ class Alones:
         if one.given and one.given[2] == FRESH:
             ages.append(one._replace(given=(*one.given[:2], SETTLED, *one.given[3:])))
         yield self._died(one)
+        yield from self._sampled(one, sure)
         yield from self._allocated(one, sure)
-        for at, pod in enumerate(one.pods):
-            if pod.stage == WAITING and pod.seen:  # kubelet's checkpoint, as it is now, has it, and its sandbox is made
-                yield one._replace(pods=tuple(sorted(_put(one.pods, at, pod._replace(stage=IDLE))))), sure
+        yield from self._started(one, sure)
         for aged in ages:
             yield from self._viewed(aged, sure)
             yield from self._heard(aged, sure)
 
     # ---- the daemon --------------------------------------------------------------------------------------------------
 
-    def _memory(self, one: Id, sure: bool, row: tuple[Seen, ...]) -> Memory:
+    def _memory(self, one: Id, sure: bool, row: tuple[Seen, ...], *, held: int = 0) -> Memory:
         others: tuple[tuple[()], ...] = ((),) * (self.size - 1)
-        return Memory((one.given, *others), (row, *others), self.size, sure, (0, 0))
+        roots = (held,) * self.order.count("R")
+        return Memory((one.given, *others), (row, *others), self.size, sure, roots)
 
     def _rest(self, after: After, stages: tuple[int, ...]) -> Iterator[Alone]:
         """What is remembered, of pods in these stages; where there are fewer keys than that, some VMs end before."""
@@ -115,15 +123,35 @@ class Alones:
             for at in holding:
                 yield from self._rest(after, _put(stages, at, WITHOUT_VM[stages[at]]))
             return
-        pods = [Pod(stage, seen) for stage, seen in zip(stages, after.pods[0], strict=False)]
+        pods = [Pod(stage, *told) for stage, told in zip(stages, after.pods[0], strict=False)]
         pods += [Pod(stage) for stage in stages[len(pods) :]]
-        there = (pod for pod in pods if pod != (GONE, 0))
+        there = (pod for pod in pods if pod != (GONE, 0, False))
         yield Id(after.given[0], tuple(sorted(there))), after.sure
 
     def _died(self, one: Id) -> Alone:
         after = self.played.recall(self._memory(one, False, ()))
-        pods = (Pod(pod.stage) for pod in one.pods if pod.stage != GONE)
+        pods = (Pod(IDLE if pod.stage == LET else pod.stage) for pod in one.pods if pod.stage != GONE)
         return Id(after.given[0], tuple(sorted(pods))), False
+
+    def _reads(self, one: Id, stages: tuple[int, ...], which: tuple[int, ...]) -> Iterator[Told]:
+        """What is read where any of these pods have a VM. That an ended one may have one again is too many cases."""
+        may = [number for number in which if stages[number] in MAY_HOLD]
+        times = self.order.count("P")
+        for charged in _some(may, self.size):
+            at = tuple(IDLE if number in charged and stage == LET else stage for number, stage in enumerate(stages))
+            row = tuple(
+                Seen(pod.seen, pod.known, stage in BOXED, (int(number in charged),) * times)
+                for number, (pod, stage) in enumerate(zip(one.pods, at, strict=True))
+            )
+            yield row, at
+
+    def _sampled(self, one: Id, sure: bool) -> Iterator[Alone]:
+        """Only starts that were let through are told anything by what an id's own pods hold."""
+        stages = tuple(pod.stage for pod in one.pods)
+        let = tuple(number for number, pod in enumerate(one.pods) if pod.known)
+        for row, at in self._reads(one, stages, let) if let else ():
+            held = sum(max(told.reads) for told in row)
+            yield from self._rest(self.played.sample(self._memory(one, sure, row, held=held)), at)
 
     def _viewed(self, one: Id, sure: bool) -> Iterator[Alone]:
         fresh = one.given[2:3] == (FRESH,)
@@ -137,7 +165,7 @@ class Alones:
         for at, pod in enumerate(one.pods):
             for stage in _over(pod.stage) if pod.seen == 1 else ():
                 row = tuple(
-                    Seen(pod.seen, pod.stage == IDLE and number != at, ended=number == at)
+                    Seen(pod.seen, pod.known, pod.stage in BOXED and number != at, ended=number == at)
                     for number, pod in enumerate(one.pods)
                 )
                 after = self.played.hear(self._memory(one, sure, row))
@@ -155,7 +183,7 @@ class Alones:
                 yield from self._given(one, sure, stages)
 
     def _given(self, one: Id, sure: bool, stages: tuple[int, ...]) -> Iterator[Alone]:
-        row = tuple(Seen(pod.seen, stage == IDLE) for pod, stage in zip(one.pods, stages, strict=True))
+        row = next(self._reads(one, stages, ()))[0]
         granted, *failed = self.played.allocate(self._memory(one, sure, row), 0)
         if not failed:
             return
@@ -167,31 +195,50 @@ class Alones:
             if stage in FORGOTTEN:  # an older view is still on its way
                 yield from self._rest(granted, (*_put(forgotten, at, stage), WAITING))
 
+    def _started(self, one: Id, sure: bool) -> Iterator[Alone]:
+        for at, pod in enumerate(one.pods):
+            if pod.stage != WAITING or not pod.seen:
+                continue  # kubelet's checkpoint, as it is now, has it
+            ends = [
+                _over(other.stage) if other.stage in ALIVE and not other.seen and number != at else (other.stage,)
+                for number, other in enumerate(one.pods)
+            ]
+            for stages in product(*ends):
+                for row, after in self._reads(one, stages, tuple(range(len(stages)))):
+                    held = sum(max(told.reads) for told in row)
+                    answer = self.played.start(self._memory(one, sure, row, held=held), 0)
+                    yield from self._rest(answer, _put(after, at, LET) if answer.answer == "let" else after)
 
-def _put(row: tuple[T, ...], at: int, one: T) -> tuple[T, ...]:
-    return (*row[:at], one, *row[at + 1 :])
+
+def _some(numbers: list[int], most: int) -> Iterator[tuple[int, ...]]:
+    for amount in range(min(len(numbers), most) + 1):
+        yield from combinations(numbers, amount)
+
+
+def _put(stages: tuple[int, ...], at: int, stage: int) -> tuple[int, ...]:
+    return (*stages[:at], stage, *stages[at + 1 :])
 
 
 def _over(stage: int) -> tuple[int, ...]:
     """What has become of a pod that ended by now: first that of which everything else can become."""
-    return {WAITING: (GHOST,), IDLE: (ENDED, GHOST)}.get(stage, (stage,))
+    return {WAITING: (GHOST,), LET: (ENDED, GHOST), IDLE: (ENDED, GHOST)}.get(stage, (stage,))
 
 
 def _shown(pod: Pod, *, fresh: bool) -> Iterator[tuple[Seen, int]]:
     """How kubelet's view may show the pod, and what has become of it then."""
     may_miss = fresh and not pod.seen
-    boxed = pod.stage == IDLE
+    boxed = pod.stage in BOXED
     if pod.stage in (LOST, GONE):
-        yield Seen(pod.seen, False), pod.stage
+        yield Seen(pod.seen, pod.known, False), pod.stage
         return
-    yield Seen(pod.seen, boxed, shown=True), pod.stage
+    yield Seen(pod.seen, pod.known, boxed, shown=True), pod.stage
     if may_miss:
-        yield Seen(pod.seen, boxed), pod.stage
+        yield Seen(pod.seen, pod.known, boxed), pod.stage
     for stage in _over(pod.stage):
         if not pod.seen:
-            yield Seen(pod.seen, False, ended=True, shown=True), stage
+            yield Seen(pod.seen, pod.known, False, ended=True, shown=True), stage
         if not may_miss:
-            yield Seen(pod.seen, False), FORGOTTEN[stage]
+            yield Seen(pod.seen, pod.known, False), FORGOTTEN[stage]
 
 
 # ---- which of two states comes first ---------------------------------------------------------------------------------
@@ -200,7 +247,7 @@ def _shown(pod: Pod, *, fresh: bool) -> Iterator[tuple[Seen, int]]:
 def _known(one: Id, *, sure: bool) -> object:
     """What the daemon knows, but for whether time has passed."""
     given = (*one.given[:2], one.given[2] in (FRESH, SETTLED), *one.given[3:]) if one.given else ()
-    return given, tuple(sorted(pod.seen for pod in one.pods if pod.seen)), sure
+    return given, tuple(sorted(pod[1:] for pod in one.pods if pod[1:] != (0, False))), sure
 
 
 def _becomes(early: Id, late: Id) -> bool:
@@ -210,9 +257,9 @@ def _becomes(early: Id, late: Id) -> bool:
         return True
     if early.given and early.given[2] > late.given[2]:
         return False
-    for seen in {pod.seen for pod in late.pods}:
-        before = tuple(pod.stage for pod in early.pods if pod.seen == seen)
-        after = tuple(pod.stage for pod in late.pods if pod.seen == seen)
+    for group in {pod[1:] for pod in late.pods}:
+        before = tuple(pod.stage for pod in early.pods if pod[1:] == group)
+        after = tuple(pod.stage for pod in late.pods if pod[1:] == group)
         if not _match(before, after):
             return False
     return True

@@ -10,7 +10,7 @@ from functools import cache
 from typing import NamedTuple
 
 from nodeward.core import events as ev
-from nodeward.core.decision import Commit, Decision, Final
+from nodeward.core.decision import Adjustment, Commit, Decision, Final, Need
 from nodeward.core.modes import Mode
 from nodeward.core.state import OpenAsk
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, SandboxId
@@ -44,11 +44,12 @@ class Given(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What the daemon can tell of a pod: its place in kubelet's view, its sandbox, the reads of its counter; whether it
-    is known to have ended; whether it is in the view that comes now."""
+    """What the daemon can tell of a pod: its place in kubelet's view, a start let through, its sandbox, the reads of
+    its counter; whether it is known to have ended; whether it is in the view that comes now."""
 
     seen: int
     """0 for a pod that is not in kubelet's view, 2 for one that is and is known to have ended."""
+    known: bool
     sandbox: bool
     reads: tuple[int, ...] = ()
     ended: bool = False
@@ -57,7 +58,7 @@ class Seen(NamedTuple):
     @property
     def is_there(self) -> bool:
         """Whether the daemon knows, or is told, anything of it."""
-        return bool(self.seen or self.sandbox or self.shown) or any(self.reads)
+        return bool(self.seen or self.known or self.sandbox or self.shown) or any(self.reads)
 
 
 class Memory(NamedTuple):
@@ -68,16 +69,21 @@ class Memory(NamedTuple):
     published: int
     sure: bool
     roots: tuple[int, ...] = ()
+    grown: bool = False
+    """More was free for long enough."""
 
 
 class After(NamedTuple):
-    """What it remembers then: by id, and by id and pod whether it is in the view."""
+    """What it remembers then: by id, and by id and pod whether it is in the view, and whether a start was let through.
+    `published` is before the answer where there is one."""
 
     given: tuple[tuple[int, ...], ...]
-    pods: tuple[tuple[int, ...], ...]
+    pods: tuple[tuple[tuple[int, bool], ...], ...]
     published: int
     sure: bool
     answer: str = ""
+    before: int = 0
+    idle: bool = False
 
 
 @cache
@@ -109,7 +115,9 @@ def _state(memory: Memory) -> State:
     grants = {names[place]: _grant(Given(*given)) for place, given in enumerate(memory.given) if given}
     held = {uid: (names[place],) for place, _, uid, pod in _each(memory) if pod.seen == 1}
     over = {uid: (names[place],) for place, _, uid, pod in _each(memory) if pod.seen == 2}
-    offer = Offer(size, grants, memory.published, held=held, over=over, viewed_ns=NOW_NS, viewed_as_of=VIEW)
+    passed = {uid: 1 for _, _, uid, pod in _each(memory) if pod.known}
+    grow = (size, 1) if memory.grown else (0, 0)
+    offer = Offer(size, grants, memory.published, *grow, passed, held, over, NOW_NS, VIEW)
     pods = Pods(
         specs={uid: _spec(place, number, pod.ended) for place, number, uid, pod in _each(memory)},
         sandbox_of={uid: SandboxId("s") for _, _, uid, pod in _each(memory) if pod.sandbox},
@@ -150,7 +158,7 @@ def _viewed(state: State, memory: Memory) -> State:
     return _told(state, ev.KeysHeld(NOW, pods, at_ns=NOW_NS))
 
 
-def _after(state: State, memory: Memory, answer: str = "") -> After:
+def _after(state: State, memory: Memory, answer: str = "", before: int = 0, *, idle: bool = False) -> After:
     offer = state.keys.offers["tdx"]
     given: list[tuple[int, ...]] = []
     for place in range(len(memory.given)):
@@ -163,12 +171,12 @@ def _after(state: State, memory: Memory, answer: str = "") -> After:
         given.append(Given(grant.times, grant.absent, age, grant.recorded))
     pods = tuple(
         tuple(
-            1 if uid in offer.held else 2 if uid in offer.over else 0
+            (1 if uid in offer.held else 2 if uid in offer.over else 0, uid in offer.passed)
             for uid in (_uid(place, number) for number in range(len(row)))
         )
         for place, row in enumerate(memory.pods)
     )
-    return After(tuple(given), pods, offer.published, state.keys.held_whole, answer)
+    return After(tuple(given), pods, offer.published, state.keys.held_whole, answer, before, idle)
 
 
 class Played:
@@ -198,11 +206,15 @@ class Played:
         """It is asked for an id: refused; or granted, and the same given back, since it could not be put on record."""
         return self._answer(self._allocate, self._after_sample(memory), wanted)
 
+    def start(self, memory: Memory, wanted: int) -> After:
+        """It is asked whether a pod with this id may start."""
+        return self._answer(self._start, self._after_sample(memory), wanted)[0]
+
     def _after_sample(self, memory: Memory) -> Memory:
         """The sample that is taken for a question is told before it is answered, as any other."""
         after = self.sample(memory)
         pods = tuple(
-            tuple(pod._replace(seen=seen) for pod, seen in zip(row, told, strict=True))
+            tuple(pod._replace(seen=seen, known=known) for pod, (seen, known) in zip(row, told, strict=True))
             for row, told in zip(memory.pods, after.pods, strict=True)
         )
         return memory._replace(given=after.given, pods=pods, published=after.published)
@@ -225,7 +237,7 @@ class Played:
         rows = []
         for row, told in zip(memory.pods, after.pods, strict=True):
             left = iter(told)
-            rows.append(tuple(next(left) if pod.is_there else 0 for pod in row))
+            rows.append(tuple(next(left) if pod.is_there else (0, False) for pod in row))
         return after._replace(pods=tuple(rows))
 
     def _sample(self, memory: Memory) -> After:
@@ -250,12 +262,29 @@ class Played:
         name = id_name("tdx", wanted)
         question = ev.Allocating(TDX, (name,), ask_id=1, at_ns=NOW_NS, seq=NOW)
         ask = OpenAsk(allocating=question, needs=2)
-        fresh = replace(_state(memory).keys, sample=_reads(memory), held_as_of=NOW)  # what the facts say is here now
-        before = replace(_state(memory), keys=fresh, asks={1: ask})
-        keys, decision = step(before, question)
-        state = replace(before, keys=keys)
-        if not isinstance(decision.answer, Commit):
-            assert isinstance(decision.answer, Final), decision
+        before, state, answer = _asked(memory, question, ask)
+        if not isinstance(answer, Commit):
+            assert isinstance(answer, Final), answer
             return (_after(state, memory, "refused"),)
         failed, _ = step(replace(state, asks={1: replace(ask, commit_error="no space")}), question)
-        return _after(state, memory, "granted"), _after(replace(state, keys=failed), memory, "failed")
+        idle = name in before.grants and before.grants[name].times == 0
+        return (
+            _after(state, memory, "granted", before.published, idle=idle),
+            _after(replace(state, keys=failed), memory, "failed"),
+        )
+
+    def _start(self, memory: Memory, wanted: int) -> After:
+        question = ev.Starting(TDX, (id_name("tdx", wanted),), ask_id=1, at_ns=NOW_NS, seq=NOW)
+        _, state, answer = _asked(memory, question, OpenAsk(starting=question, needs=2))
+        assert isinstance(answer, Final), answer
+        return _after(state, memory, "let" if isinstance(answer.value, Adjustment) else "refused")
+
+
+def _asked(memory: Memory, question: ev.Question, ask: OpenAsk) -> tuple[Offer, State, Final | Need | Commit | None]:
+    """A question whose two facts are there: a sample, and a view from just now; what that may say is a step of its
+    own."""
+    state = _state(memory)
+    fresh = replace(state.keys, sample=_reads(memory), held_as_of=NOW)
+    state = replace(state, keys=fresh, asks={1: ask})
+    keys, decision = step(state, question)
+    return fresh.offers["tdx"], replace(state, keys=keys), decision.answer

@@ -20,12 +20,13 @@ from tests.unit.features.keys.together import weigh
 from tests.unit.features.keys.views import REMEMBERED, SILENT, Kind
 
 
-def test_no_history_of_one_key_has_an_unsafe_grant() -> None:
+def test_no_history_of_one_key_has_an_unsafe_grant_or_a_start_without_a_key() -> None:
     """Up to three VMs begin or end within one sample."""
     found = weigh(Alones(1), 3)
     tell(f"1 key, by the states of its id: {found}")
     assert found.beside_charged
     assert found.naive
+    assert found.starts
     assert found.wrong == 0, found
 
 

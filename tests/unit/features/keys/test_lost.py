@@ -125,6 +125,15 @@ def test_a_refused_journal_that_is_removed_while_the_daemon_runs_is_a_loss() -> 
     assert node.allocate(ID[1]) == ""
 
 
+def test_what_kubelet_names_after_a_boot_is_no_loss() -> None:
+    node = Node(capacity={"tdx": 2})
+    node.held["a"] = (ID[0],)
+    node.begin()
+    assert on_record(node.state) == {TDX: {}}
+    assert node.row.findings == ()
+    assert node.healthy() == 2
+
+
 # ---- a checkpoint whose form is unknown: kubelet's other words count where they agree with those who know all pods
 
 FORM = "Checksum is not that of Data"

@@ -12,7 +12,7 @@ from nodeward.core.modes import Mode
 from nodeward.features.keys.settings import Publisher, Share
 from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.notices.keys import HOLDS_NS, STALE_NS
-from nodeward.features.notices.step import AGAIN_NS
+from nodeward.features.notices.step import AGAIN_NS, QUIET_NS
 from nodeward.features.notices.words import told as words
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
@@ -158,6 +158,20 @@ def test_while_the_api_server_is_away_it_waits_though_it_is_over_by_then() -> No
     assert node.calls == []
     node.tell(ev.ApiBack())
     assert node.lives(2) == ["journal-lost"]
+
+
+def test_an_event_that_was_not_taken_is_not_sent_again_before_it_is_due() -> None:
+    node = Telling()
+    node.begin()
+    node.root_fails = True
+    while not node.calls:
+        node.after(2)
+        node.sample()
+    (first,) = node.calls
+    node.tell(ev.CallEnded(first.id, "403"))
+    assert node.lives(QUIET_NS / SECOND) == []
+    assert node.lives(AGAIN_NS / SECOND) == ["keys-uncounted"]
+    assert node.calls[-1].series == node.calls[-1].id, "made anew"
 
 
 def test_faults_that_change_all_the_time_are_one_event() -> None:

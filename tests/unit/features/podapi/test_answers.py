@@ -234,10 +234,11 @@ class Listed(PodDevices):
         self._listing, self._listed_ns, self.lists = None, 0, 0
         self._clock = self.clock = ManualClock()
         self._uid = PodUid(uid) if uid is not None else None
+        self.refused = ""
 
     async def _list(self) -> tuple[dict[tuple[str, str], list[tuple[pb.PodResources, Judged]]], int]:
         self.lists += 1
-        return {("shop", "vm"): [(LISTED_POD, Judged(self._uid))]}, 7
+        return {("shop", "vm"): [(LISTED_POD, Judged(self._uid, refused=self.refused))]}, 7
 
 
 def test_cpus_of_a_pod_that_has_taken_over_the_name_are_not_shown() -> None:
@@ -252,10 +253,17 @@ def test_cpus_of_a_pod_that_has_taken_over_the_name_are_not_shown() -> None:
 
 async def test_many_who_ask_for_devices_share_one_list_of_kubelets_as_long_as_it_is_fresh() -> None:
     devices = Listed()
-    for asked, lists in ((30, 1), (1, 2)):
+    for asked, lists, later_s in ((30, 1, 0), (1, 1, FRESH_S + 1), (1, 2, 0)):
         await asyncio.gather(*(devices.sections("u", "shop", "vm") for _ in range(asked)))
         assert devices.lists == lists
-        devices.clock.ns += int(FRESH_S * 1e9) + 1
+        devices.clock.ns += int(later_s * 1e9)
+
+
+def test_why_kubelets_word_on_devices_is_refused_is_shown() -> None:
+    devices = Listed("u")
+    devices.refused = "it is of pod UID another"
+    section = asyncio.run(devices.sections("u", "shop", "vm"))[0]
+    assert (section.value, section.why) == (None, "it is of pod UID another")
 
 
 def test_a_cold_plug_socket_without_an_api_server_is_said(caplog: pytest.LogCaptureFixture) -> None:

@@ -103,6 +103,11 @@ CHANGES: dict[str, tuple[HostShare, HostShare, list[str]]] = {
     "memory": (HAS, HostShare(memory=2 << 20), ["the memory limit (1048576 to 2097152)"]),
     "no CPU limit any more": (HAS, HostShare(CpuRecord(quota=-1)), ["the CPU quota (50000 to none)"]),
     "no memory limit any more": (HAS, HostShare(memory=-1), ["the memory limit (1048576 to none)"]),
+    "no limit at all any more": (
+        HAS,
+        HostShare(CpuRecord(quota=-1), -1),
+        ["the CPU quota (50000 to none)", "the memory limit (1048576 to none)"],
+    ),
     "no limit as before": (FREE, HostShare(CpuRecord(2, -1, 100_000), -1), []),
     "a first limit": (FREE, HostShare(memory=1), ["the memory limit (none to 1)"]),
 }

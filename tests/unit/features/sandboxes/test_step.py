@@ -338,6 +338,12 @@ def test_observe_performs_nothing() -> None:
     assert read(node, bare(at_s=2)).goals == ()
 
 
+def test_kubelets_own_pods_are_left_to_kubelet() -> None:
+    node = enforced(home=HOME)
+    assert read(node, reading(shim(), vmm(), cgroups=(pod(UNLIMITED),), vm_memory=GIB)).goals == ()
+    assert vm(node).limits == (ROOM, 1000)
+
+
 def test_a_limit_that_would_end_the_vm_is_not_set_and_it_is_said() -> None:
     node = told(BARE, Mode.ENFORCE)
     run(node, 512 * MIB, 1000)

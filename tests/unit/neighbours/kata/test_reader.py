@@ -15,7 +15,7 @@ from nodeward.features.sandboxes.view import sandboxes_view
 from nodeward.features.settings import EngineSettings
 from nodeward.neighbours.kata import finder
 from nodeward.neighbours.kata.cgroups import Trees
-from nodeward.neighbours.kata.reader import SEARCH_S
+from nodeward.neighbours.kata.reader import SEARCH_S, Reader
 from nodeward.neighbours.kata.tasks import PAGE
 from tests.unit.features.build import Told
 from tests.unit.neighbours.kata.host import POD, V1, V2, A, B, Host, at, qemu, shim
@@ -124,6 +124,8 @@ def test_vcpus_whose_names_are_all_alike_are_told_by_kvms_debugfs_else_said_to_b
         host.write(f"/sys/kernel/debug/kvm/20-14/vcpu{number}/pid", f"{tid}\n")
     host.write("/sys/kernel/debug/kvm/99-14/vcpu0/pid", "21\n")
     assert [one.tid for one in host.only(after_s=SEARCH_S).of(TaskRole.VCPU)] == [22, 23]
+    host.reader = Reader(host.files, V2, host.clock.now_ns)
+    assert [one.tid for one in host.only().of(TaskRole.VCPU)] == [22, 23], "at its first look too"
 
 
 def test_a_move_and_a_new_thread_are_seen_within_two_rounds(host: Host) -> None:

@@ -29,12 +29,12 @@ def trust(pki: Path) -> ssl.SSLContext:
 
 
 @contextmanager
-def descriptors(needed: int) -> Iterator[Callable[[], None]]:
-    """A server that begins here has as few as a container may have; what is given gives this process enough."""
+def descriptors(needed: int, first: int) -> Iterator[Callable[[], None]]:
+    """A server that begins here has the first number; what is given gives this process enough."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < needed:
         absent(f"at most {hard} descriptors: ulimit -n {needed} for this test")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (first, hard))
     try:
         yield lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
     finally:
@@ -43,7 +43,7 @@ def descriptors(needed: int) -> Iterator[Callable[[], None]]:
 
 def test_ten_thousand_connections_that_say_nothing_do_not_lock_anybody_out(pki: Path, tmp_path: Path) -> None:
     install(pki, "first", tmp_path)
-    with descriptors(10_500) as may_open_more, program(tmp_path) as process, ExitStack() as held:
+    with descriptors(10_500, 10_500) as may_open_more, program(tmp_path) as process, ExitStack() as held:
         port, context = port_of(process), trust(pki)
         may_open_more()
         known = http.client.HTTPSConnection("127.0.0.1", port, timeout=WITHIN_S, context=context)
@@ -150,7 +150,7 @@ def at_once(pid: int, clients: list[Client], message: bytes) -> list[Said]:
 @pytest.mark.nightly
 def test_a_crowd_of_two_thousand_is_answered_or_told_so_and_nobody_is_lost(pki: Path, tmp_path: Path) -> None:
     install(pki, "first", tmp_path)
-    with descriptors(CROWD + 500) as may_open_more, program(tmp_path) as process:
+    with descriptors(CROWD + 500, 1024) as may_open_more, program(tmp_path) as process:  # a container's
         port = port_of(process)
         may_open_more()
         with crowd.crowd(port, trust(pki), CROWD, WITHIN_S, first=REQUEST) as clients:

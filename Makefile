@@ -45,7 +45,7 @@ check: $(READY)  ## layers, types, style: seconds
 
 test: check  ## every capability on what is installed here; what that leaves out, and what brings it, is said at the end
 	$(BIN)/python -m compileall -q src tests
-	$(BIN)/pytest -q -n $(JOBS) -m "not nightly" $(ARGS)
+	$(BIN)/pytest -q -n $(JOBS) --max-worker-restart 0 -m "not nightly" $(ARGS)
 
 nightly: $(READY)  ## PART=name: what takes long, or is an old or rare neighbour; without PART it lists the parts
 	$(BIN)/python -m tests.nightly $(PART)

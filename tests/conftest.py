@@ -105,6 +105,7 @@ def loop_of_the_daemon(request: pytest.FixtureRequest) -> Iterator[None]:
         asyncio.set_event_loop_policy(_Loops())
     yield
     asyncio.set_event_loop_policy(None)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a command that is played in this process may let it end by one
 
 
 def pytest_testnodedown(node: object, error: object) -> None:

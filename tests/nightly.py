@@ -70,7 +70,18 @@ def main() -> int:
         return 2
     what, words = PARTS[part]
     more = LARGE | ({"NODEWARD_GUEST": "stock"} if part == "stock" else {})
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", *words, *([] if "-m" in words else ["-m", "nightly"])]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "2",
+        "--max-worker-restart",
+        "0",
+        *words,
+        *([] if "-m" in words else ["-m", "nightly"]),
+    ]
     if part == "mutants":
         command = [str(Path(sys.executable).with_name("mutmut")), "run", "--max-children", "2", *words]
     began_s = time.monotonic()

@@ -29,9 +29,10 @@ def trust(pki: Path) -> ssl.SSLContext:
 
 
 @contextmanager
-def descriptors(needed: int, first: int) -> Iterator[Callable[[], None]]:
-    """A server that begins here has the first number; what is given gives this process enough."""
+def descriptors(more: int, first: int) -> Iterator[Callable[[], None]]:
+    """A server that begins here has the first number; what is given gives this process so many more than it has."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = more + len(os.listdir("/proc/self/fd"))
     if hard < needed:
         absent(f"at most {hard} descriptors: ulimit -n {needed} for this test")
     resource.setrlimit(resource.RLIMIT_NOFILE, (first, hard))

@@ -312,21 +312,27 @@ Story = Callable[[Turn, End, End, HandClock], None]
 
 def played(*more: bytes, story: Story = lambda *_: None, later: bool = True) -> list[str]:
     """What two ends of a relay did while the story was told in one turn of the loop, and in the turns after it. `more`
-    comes by the first end then, each in a turn of its own."""
+    comes by the first end then, each in a turn of its own. The loop's time stands still meanwhile: what is put off is
+    done when all has come."""
     clock, log = HandClock(now=0), list[str]()
 
     async def told() -> None:
         turn, one, other = Turn(clock, later), End("one", clock, log), End("other", clock, log)
-        story(turn, one, other, clock)
-        await asyncio.sleep(0)
-        for data in more:
-            turn.came(one, data)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loop, "time", lambda: began)
+            story(turn, one, other, clock)
             await asyncio.sleep(0)
-            log.append("--")
+            for data in more:
+                turn.came(one, data)
+                await asyncio.sleep(0)
+                log.append("--")
         while sum("looks" in line for line in log) < sum("sends" in line for line in log):
             await asyncio.sleep(LOOK_LATER_S)
 
-    asyncio.run(told())
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        runner.run(told())
     return log
 
 

@@ -106,6 +106,7 @@ def test_a_relay_that_starts_before_the_runtime_serves_once_it_is_there(tmp_path
     listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
     with rig.relay_process(listen, runtime):
         assert refused(listen).code() == grpc.StatusCode.UNAVAILABLE
+        assert stat.S_IMODE(listen.stat().st_mode) == 0o600
         with rig.runtime_at(runtime), rig.client_of(listen) as channel:
             assert rig.call(channel, "Version", b"v") == b"v"
             os.chmod(runtime, 0o640)

@@ -96,7 +96,7 @@ def watching() -> Iterator[dict[str, float]]:
             end.set()
 
 
-@pytest.fixture(name="node", params=["sandbox", "container"])
+@pytest.fixture(name="node", params=["sandbox", pytest.param("container", marks=pytest.mark.nightly)])
 def _node(request: pytest.FixtureRequest) -> Iterator[Node]:
     """A kubelet that is ready, whose pods are held at the sandbox or at the container."""
     with ExitStack() as stack:

@@ -122,10 +122,11 @@ class Machine:
     kernel_words: tuple[str, ...] = ()
     """More of the kernel's own words on its command line."""
     cpus: int = 1
+    """Of a stock kernel, eight are two sockets of two cores of two threads. QEMU plays them one after the other: with a
+    thread for each, the kernel sometimes panics early."""
     numa: bool = False
-    """Of a stock kernel, eight CPUs: two sockets, each a NUMA node of two cores of two threads; and a third node, of an
-    eighth of the memory, without CPUs. QEMU plays the CPUs one after the other: with a thread for each, the kernel
-    sometimes panics early."""
+    """Of a stock kernel with eight CPUs, each socket is a NUMA node; and a third node, of an eighth of the memory, is
+    without CPUs."""
 
 
 ORDINARY: Final = Machine()
@@ -221,17 +222,18 @@ def _qemu(guest: Guest, machine: Machine, arguments: Mapping[str, str]) -> list[
     words += [f"nodeward.{name}={value}" for name, value in arguments.items()]
     share = "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap"
     net = ["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="] if machine.reaches else []
-    processors = _three_nodes(machine.memory_mib) if machine.numa else ["-accel", "tcg", "-smp", "1"]
+    processors = f"{machine.cpus}{',sockets=2,cores=2,threads=2' * (machine.cpus == 8)}"
+    nodes = _three_nodes(machine.memory_mib) if machine.numa else []
     return [
-        "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", "-machine", "q35,graphics=off", *processors,
-        "-cpu", "qemu64", "-m", str(machine.memory_mib), "-nodefaults", "-no-user-config",
-        "-display", "none", *net, "-serial", machine.serial, "-no-reboot", "-virtfs", share,
-        "-kernel", str(guest.kernel), "-initrd", str(guest.initramfs), "-append", " ".join(words),
+        "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", "-machine", "q35,graphics=off",
+        "-accel", "tcg,thread=single", "-smp", processors, *nodes, "-cpu", "qemu64", "-m", str(machine.memory_mib),
+        "-nodefaults", "-no-user-config", "-display", "none", *net, "-serial", machine.serial, "-no-reboot",
+        "-virtfs", share, "-kernel", str(guest.kernel), "-initrd", str(guest.initramfs), "-append", " ".join(words),
     ]  # fmt: skip
 
 
 def _three_nodes(memory_mib: int) -> list[str]:
-    words = ["-accel", "tcg,thread=single", "-smp", "8,sockets=2,cores=2,threads=2"]
+    words = list[str]()
     small = memory_mib // 8
     large = (memory_mib - small) // 2
     for node, (size, cpus) in enumerate(((large, ",cpus=0-3"), (large, ",cpus=4-7"), (small, ""))):

@@ -9,5 +9,10 @@ from tests.vm.podman import required
 
 pytestmark = pytest.mark.nightly
 test_crio = chain(
-    CASES, "crio", ("crio", "containerd"), required, Machine(memory_mib=2048, systemd=True, numa=True), stock=True
+    CASES,
+    "crio",
+    ("crio", "containerd"),
+    required,
+    Machine(memory_mib=2048, systemd=True, cpus=8, numa=True),
+    stock=True,
 )

@@ -13,7 +13,7 @@ READY := $(VENV)/.ready
 # How many processes run the tests beside one another: half of their time they wait.
 JOBS := 4
 
-.PHONY: run demo-metrics demo-vm check test nightly bench simtest explore oracle clean tools bundle image images release man docs
+.PHONY: run demo-metrics demo-vm check test rewritten nightly bench simtest explore oracle clean tools bundle image images release man docs
 
 run: $(RUNS)  ## a simulated node, live, with a web page (Ctrl-C ends)
 	$(BIN)/nodeward sim --page $(ARGS)
@@ -43,9 +43,14 @@ check: $(READY)  ## layers, types, style: seconds
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo || $(BIN)/lint-imports
 
-test: check  ## every capability on what is installed here; what that leaves out, and what brings it, is said at the end
+test: $(READY)  ## every capability on what is installed here; what that leaves out, and what brings it, is said at the end
 	$(BIN)/python -m compileall -q src tests
+	$(MAKE) --no-print-directory -j 2 check rewritten
 	$(BIN)/pytest -q -n $(JOBS) --max-worker-restart 0 -m "not nightly" $(ARGS)
+
+rewritten: $(READY)
+	@# pytest compiles each assertion anew; done once here, no process of a run has to
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q --collect-only > /dev/null || true
 
 nightly: $(READY)  ## PART=name: what takes long, or is an old or rare neighbour; without PART it lists the parts
 	$(BIN)/python -m tests.nightly $(PART)

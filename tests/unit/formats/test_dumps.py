@@ -94,18 +94,9 @@ def test_a_dump_of_cri_rm_has_no_numbers_and_its_replies_are_taken_in_order() ->
         "[               +0.001000] Version <=     runtime_name: containerd\n"
         "[               +0.001000] Version <=     version: v1\n"
     )
-    assert read(text) == [
-        Dumped(
-            "",
-            "Version",
-            "passthrough",
-            "2020-Mar-02 10:00:00.000",
-            0.001,
-            False,
-            [b"{}"],
-            [[b"runtime_name: containerd", b"version: v1"]],
-        )
-    ]
+    reply = [b"runtime_name: containerd", b"version: v1"]
+    at = "2020-Mar-02 10:00:00.000"
+    assert read(text) == [Dumped("", "Version", "passthrough", at, 0.001, False, [b"{}"], [reply])]
 
 
 def test_calls_without_a_reply_are_left() -> None:

@@ -5,14 +5,7 @@ import pytest
 from nodeward.core.errors import WireError
 from nodeward.programs.cri_resmgr import go_flags
 
-KNOWN = {
-    "policy": False,
-    "dump": False,
-    "dump-file": False,
-    "config": False,
-    "logger-level": False,
-    "print-config": True,
-}
+KNOWN = dict.fromkeys(("policy", "dump", "dump-file", "config", "logger-level"), False) | {"print-config": True}
 
 
 def given(*words: str, files: dict[str, str] | None = None) -> list[tuple[str, str]]:

@@ -86,12 +86,9 @@ def test_every_fault_of_a_mount_info_is_told_at_its_path() -> None:
 
 
 SECRETS = (
-    *(
-        *("encryptionKey", "encryption-key", "dbPassword", "api_key", "secretRef", "authToken", "luksKey"),
-        *("luks_key", "LUKSKEY"),
-    ),
-    *("lukskey", "privKey", "dek", "volumeDEK", "kek", "pwd", "user.PWD", "passwd", "passphrase", "Cookie", "bearer"),
-    *("auth", "basicAuth", "Authorization", "userpass", "key", "KEYS", "keyFile", "keyfile", "psk"),
+    *("encryptionKey", "encryption-key", "dbPassword", "api_key", "secretRef", "authToken", "luksKey", "luks_key"),
+    *("LUKSKEY", "lukskey", "privKey", "dek", "volumeDEK", "kek", "pwd", "user.PWD", "passwd", "passphrase", "Cookie"),
+    *("bearer", "auth", "basicAuth", "Authorization", "userpass", "key", "KEYS", "keyFile", "keyfile", "psk"),
 )
 
 

@@ -225,14 +225,8 @@ ONE = EventObject(
 
 def test_an_event_that_is_made_names_pod_container_and_time_to_the_microsecond() -> None:
     body = json.loads(created(ONE))
-    assert body["regarding"] == {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "namespace": "shop",
-        "name": "web",
-        "uid": "u-1",
-        "fieldPath": "spec.containers{app}",
-    }
+    named = {"namespace": "shop", "name": "web", "uid": "u-1", "fieldPath": "spec.containers{app}"}
+    assert body["regarding"] == {"apiVersion": "v1", "kind": "Pod", **named}
     assert body["eventTime"] == "2023-11-14T22:13:20.123456Z"
     assert (body["type"], body["reason"], body["note"]) == ("Warning", "ChargeRefused", "a note")
     assert "series" not in body

@@ -81,36 +81,23 @@ def test_no_planted_secret_leaves(form: str, strange: tuple[tuple[str | int, ...
     assert CANARY not in json.dumps(redacted(planted.pod), ensure_ascii=False)
 
 
+LIMITED = {"spec": {"containers": [{"name": "a", "resources": {"limits": {"x.com/gpu": "1", "memory": "2Gi"}}}]}}
+
+
+def env(key: object) -> object:
+    return {"spec": {"containers": [{"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"key": key}}}]}]}}
+
+
+def volume(value: object) -> object:
+    return {"spec": {"volumes": [{"name": "v", "csi": {"driver": "d.io", "volumeAttributes": {"a": value}}}]}}
+
+
 @pytest.mark.parametrize(
     ("pod", "shown"),
     [
-        pytest.param(
-            {"spec": {"containers": [{"name": "a", "resources": {"limits": {"x.com/gpu": "1", "memory": "2Gi"}}}]}},
-            {"spec": {"containers": [{"name": "a", "resources": {"limits": {"x.com/gpu": "1", "memory": "2Gi"}}}]}},
-            id="resources stay, with dots in their names",
-        ),
-        pytest.param(
-            {"spec": {"containers": [{"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"key": "k"}}}]}]}},
-            {
-                "spec": {
-                    "containers": [
-                        {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"key": {"$withheld": "env"}}}}]}
-                    ]
-                }
-            },
-            id="env keeps its name and origin",
-        ),
-        pytest.param(
-            {"spec": {"volumes": [{"name": "v", "csi": {"driver": "d.io", "volumeAttributes": {"a": "b"}}}]}},
-            {
-                "spec": {
-                    "volumes": [
-                        {"name": "v", "csi": {"driver": "d.io", "volumeAttributes": {"a": {"$withheld": "volumes"}}}}
-                    ]
-                }
-            },
-            id="volumes keep name and driver",
-        ),
+        pytest.param(LIMITED, LIMITED, id="resources stay, with dots in their names"),
+        pytest.param(env("k"), env({"$withheld": "env"}), id="env keeps its name and origin"),
+        pytest.param(volume("b"), volume({"$withheld": "volumes"}), id="volumes keep name and driver"),
         pytest.param({"new": [1, True, None]}, {"new": [{"$withheld": "not-allowed"}, True, None]}, id="unknown field"),
         pytest.param(
             {"spec": {"nodeName": "a b"}}, {"spec": {"nodeName": {"$withheld": "not-allowed"}}}, id="not of its shape"

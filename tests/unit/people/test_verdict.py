@@ -53,18 +53,10 @@ FIRST_THREE = (
     ("view", "level", "sentence"),
     [
         (node(), GOOD, "All is well: 1 pod is held to its limits."),
-        (
-            node(pod("a"), pod("b"), keys=(KEYS,)),
-            GOOD,
-            "All is well: 2 pods are held to their limits, 3 of 16 tdx keys are free.",
-        ),
+        (TWO, GOOD, "All is well: 2 pods are held to their limits, 3 of 16 tdx keys are free."),
         (node(mode="off"), GOOD, "Limits are off."),
         (node(mode="observe", controller=False), GOOD, "Limits are observed, not enforced."),
-        (
-            node(controller=False),
-            GOOD,
-            "This kernel has no misc controller, so no enclave memory or keys can be limited.",
-        ),
+        (NO_MISC, GOOD, "This kernel has no misc controller, so no enclave memory or keys can be limited."),
         (node(keys=OUTSIDE), GOOD, "All is well: 1 pod is held to its limits, 3 of 16 tdx keys are free."),
         (node(pod("web", "drift")), ATTENTION, "shop/web is changed by another program."),
         (STALE, ATTENTION, "shop/a, shop/b, shop/c and 2 more are not read for too long."),

@@ -359,9 +359,8 @@ def test_what_a_policys_configuration_has_in_vain_is_said() -> None:
 
 def test_a_dump_that_is_disabled_has_no_rule_and_what_comes_with_a_later_version_is_said() -> None:
     config = "policy: {Active: none, memtier: {}}\nrdt: {}\ndump: {Disabled: true, Config: 'full:.*', File: /d}\n"
-    assert (
-        dump_rules.parse(choose("-force-config /c", {"/c": config}).pairs["dump.rules"]).level("Version").name == "OFF"
-    )
+    rules = dump_rules.parse(choose("-force-config /c", {"/c": config}).pairs["dump.rules"])
+    assert rules.level("Version").name == "OFF"
     notes = said(config)
     for about in ("policy.memtier: comes with", "rdt: comes with", "dump.Disabled: nothing is dumped"):
         assert len([note for note in notes if note.startswith(about)]) == 1, notes

@@ -24,10 +24,8 @@ def test_ten_minutes_are_kept_and_refusals_by_the_second() -> None:
     for second in range(HISTORY + 5):
         memory.look(node(web=2 * second, calm=0), float(second))
     assert (len(memory.times), memory.times[0]) == (HISTORY, 5.0)
-    assert [(len(of["sgx_epc"]), of["sgx_epc"][-1]) for of in (memory.used, memory.promised)] == [
-        (HISTORY, 20 * MIB),
-        (HISTORY, 8 * MIB),
-    ]
+    used, promised = memory.used["sgx_epc"], memory.promised["sgx_epc"]
+    assert (len(used), used[-1], len(promised), promised[-1]) == (HISTORY, 20 * MIB, HISTORY, 8 * MIB)
     assert {pod: set(counts) for pod, counts in memory.sparks.items()} == {"shop/web": {2}}
     memory.look(node(calm=3), 998.0)
     assert list(memory.sparks["shop/calm"]) == [3], "the first refusal counts too"

@@ -177,30 +177,25 @@ def test_of_one_that_sends_a_hundred_megabytes_one_is_read(tmp_path: Path) -> No
 ROOT = "/sys/fs/cgroup"
 
 
-def v1(name: str, *controllers: str) -> Mount:
-    return Mount(f"{ROOT}/{name}", "cgroup", ("rw",), ("rw", *controllers))
+def v1(controllers: str) -> Mount:
+    return Mount(f"{ROOT}/{controllers}", "cgroup", ("rw",), ("rw", *controllers.split(",")))
 
 
 V2 = Mount(ROOT, "cgroup2", ("rw",), ("rw",))
 HYBRID = Mount(f"{ROOT}/unified", "cgroup2", ("rw",), ("rw",))
-
-
 MEM, CPU, ACCT, HUGE = (f"{ROOT}/{name}" for name in ("memory", "cpu", "cpuacct", "hugetlb"))
 BOTH = f"{ROOT}/cpu,cpuacct"
 COUNTS = Mount(ROOT, "cgroup2", ("rw",), ("rw", "memory_hugetlb_accounting"))
 TREES = {
     "v2": ([V2], Trees(2, ROOT, ROOT, ROOT)),
     "nothing is told": ([], Trees(2, ROOT, ROOT, ROOT)),
-    "v1, mounted apart": (
-        [v1("memory", "memory"), v1("cpu", "cpu"), v1("cpuacct", "cpuacct")],
-        Trees(1, MEM, ACCT, CPU),
-    ),
+    "v1, mounted apart": ([v1("memory"), v1("cpu"), v1("cpuacct")], Trees(1, MEM, ACCT, CPU)),
     "v1, mounted together beside v2": (
-        [HYBRID, v1("memory", "memory"), v1("cpu,cpuacct", "cpu", "cpuacct")],
+        [HYBRID, v1("memory"), v1("cpu,cpuacct")],
         Trees(1, MEM, BOTH, BOTH, unified=f"{ROOT}/unified"),
     ),
     "memory is counted by v2 and CPU by v1": (
-        [HYBRID, v1("cpuacct", "cpuacct"), v1("cpu", "cpu")],
+        [HYBRID, v1("cpuacct"), v1("cpu")],
         Trees(2, f"{ROOT}/unified", ACCT, CPU, cpu_version=1),
     ),
 }
@@ -214,4 +209,4 @@ def test_each_controller_has_its_own_tree(case: str) -> None:
 
 def test_where_huge_pages_are_limited_and_whether_memory_has_them_too() -> None:
     assert [trees([one], ROOT).memory_has_huge for one in (COUNTS, V2)] == [True, False]
-    assert trees([v1("memory", "memory"), v1("hugetlb", "hugetlb")], ROOT).hugetlb == HUGE
+    assert trees([v1("memory"), v1("hugetlb")], ROOT).hugetlb == HUGE

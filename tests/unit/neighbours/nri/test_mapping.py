@@ -98,21 +98,10 @@ def test_only_the_fields_on_the_list_enter_the_model() -> None:
 
 
 def test_annotations_are_read_by_name_and_a_long_one_is_told_as_too_long() -> None:
-    pod = nri_pb2.PodSandbox(
-        annotations={
-            "nodeward.io/limits": "{}",
-            "epc-limit.nri.io/pod": "9" * MAX_VALUE,
-            "kubernetes.io/config.hash": "h",
-            "epc-limit.nri.io.example": "no",
-            "epc-limit.nri.io/container.big": "9" * (MAX_VALUE + 1),
-            "example.com/big": "9" * (MAX_VALUE + 1),
-        }
-    )
-    assert mapping.sandbox(pod).annotations == {
-        "nodeward.io/limits": "{}",
-        "epc-limit.nri.io/pod": "9" * MAX_VALUE,
-        "epc-limit.nri.io/container.big": TOO_LONG,
-    }
+    ours, big = {"nodeward.io/limits": "{}", "epc-limit.nri.io/pod": "9" * MAX_VALUE}, "9" * (MAX_VALUE + 1)
+    others = {"kubernetes.io/config.hash": "h", "epc-limit.nri.io.example": "no", "example.com/big": big}
+    pod = nri_pb2.PodSandbox(annotations=ours | others | {"epc-limit.nri.io/container.big": big})
+    assert mapping.sandbox(pod).annotations == ours | {"epc-limit.nri.io/container.big": TOO_LONG}
 
 
 @pytest.mark.parametrize(

@@ -14,17 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.core.errors import WireError
-from nodeward.neighbours.formats import grpc_messages
+from nodeward.neighbours.formats import grpc_messages, header_blocks
 from nodeward.neighbours.formats import http2_frames as h2
 from nodeward.neighbours.formats.grpc_messages import MessageReader
-from nodeward.neighbours.formats.header_blocks import (
-    MAX_BLOCK_BYTES,
-    MAX_SETTINGS_UNDER_WAY,
-    MAX_TABLE_BYTES,
-    SHRINK_TO_NOTHING,
-    ShadowDecoder,
-    encode_literals,
-)
+from nodeward.neighbours.formats.header_blocks import ShadowDecoder, encode_literals
 from nodeward.neighbours.nri import mux, ttrpc
 from nodeward.neighbours.nri.mux import MuxDecoder, MuxFrame
 from nodeward.neighbours.nri.ttrpc import Message, MessageDecoder, MessageType
@@ -119,7 +112,7 @@ def test_a_block_in_pieces_is_the_block_and_literals_leave_a_decoder_as_it_was(
     before = list(decoder.header_table.dynamic_entries)
     assert [tuple(header) for header in decoder.decode(block, raw=True)] == headers
     assert list(decoder.header_table.dynamic_entries) == before
-    decoder.decode(SHRINK_TO_NOTHING + block, raw=True)
+    decoder.decode(header_blocks.SHRINK_TO_NOTHING + block, raw=True)
     assert not decoder.header_table.dynamic_entries
 
 
@@ -152,8 +145,6 @@ LITERALS = st.builds(
         st.one_of(st.binary(max_size=4), st.sampled_from([b"\x08\x3f", bytes(126)])),
     ),
 )
-
-
 TEXT = st.builds(lambda coded, text: bytes((coded << 7 | len(text),)) + text, st.integers(0, 1), st.binary(max_size=3))
 NEW_NAMES = st.builds(lambda name, value: b"\x40" + name + value, TEXT, TEXT)
 FAR = st.builds(lambda first, rest: bytes((first, rest)), st.sampled_from([0x7F, 0xFF]), st.integers(0, 0xFF))
@@ -165,7 +156,7 @@ def test_blocks_of_indexes_and_short_literals_do_to_the_table_what_they_do_at_th
     blocks: list[tuple[list[bytes], list[bytes]]],
 ) -> None:
     """As requests do that carry a deadline, which is a new entry of the table each time."""
-    receiver, shadow = Decoder(MAX_BLOCK_BYTES), ShadowDecoder()
+    receiver, shadow = Decoder(header_blocks.MAX_BLOCK_BYTES), ShadowDecoder()
     for fields, ends in blocks:
         block = b"".join((*fields, *ends))
         try:
@@ -214,8 +205,8 @@ def test_tables_and_settings_under_way_are_bounded() -> None:
     shadow = ShadowDecoder()
     shadow.allowed(2**32 - 1)
     with pytest.raises(WireError, match="max allowable table size"):
-        shadow.decode(b"\x3f" + _varint(MAX_TABLE_BYTES + 1 - 31))
-    for _ in range(MAX_SETTINGS_UNDER_WAY - 1):
+        shadow.decode(b"\x3f" + _varint(header_blocks.MAX_TABLE_BYTES + 1 - 31))
+    for _ in range(header_blocks.MAX_SETTINGS_UNDER_WAY - 1):
         shadow.allowed(None)
     with pytest.raises(WireError, match="nobody acknowledges"):
         shadow.allowed(None)

@@ -12,19 +12,9 @@ from hypothesis import strategies as st
 from nodeward.core import cpuset
 from nodeward.core.errors import WireError
 from nodeward.core.workload import CpuRecord
-from nodeward.neighbours.formats import cgroup_mounts, misc_files
+from nodeward.neighbours.formats import cgroup_mounts, cgroup_paths, misc_files
 from nodeward.neighbours.formats.cgroup_mounts import MAX_LINE, Mount
-from nodeward.neighbours.formats.cgroup_paths import (
-    by_controller,
-    container_id,
-    container_path,
-    is_qos,
-    joined,
-    of_process,
-    parent_path,
-    pod_uid,
-    pods_root,
-)
+from nodeward.neighbours.formats.cgroup_paths import container_path, parent_path
 from nodeward.neighbours.formats.cpu_record import MAX_QUOTA, cpu_record
 from nodeward.neighbours.nfd import objects as nfd
 from nodeward.neighbours.qgs.quotes import LENGTH_BYTES, MAX_BYTES, answer, error_of, length, request
@@ -111,8 +101,8 @@ def test_a_name_that_is_no_plain_path_is_refused(named: str) -> None:
 def test_a_name_with_another_line_end_in_it_forges_no_line() -> None:
     named = "/user.slice/a\u20280::/kubepods/podvictim"
     data = f"0::{named}\n".encode()
-    assert (of_process(data), by_controller(data)) == ((named, ""), {"": named})
-    assert not joined(data, "/kubepods/podvictim", "c0ffee")
+    assert (cgroup_paths.of_process(data), cgroup_paths.by_controller(data)) == ((named, ""), {"": named})
+    assert not cgroup_paths.joined(data, "/kubepods/podvictim", "c0ffee")
 
 
 @given(st.text(max_size=100))
@@ -143,7 +133,7 @@ ID = "0123456789abcdef" * 4
     ],
 )
 def test_a_containers_id_in_the_name_of_its_cgroup(name: str, found: str) -> None:
-    assert container_id(name) == found
+    assert cgroup_paths.container_id(name) == found
 
 
 @pytest.mark.parametrize(
@@ -159,13 +149,13 @@ def test_a_containers_id_in_the_name_of_its_cgroup(name: str, found: str) -> Non
     ],
 )
 def test_a_pods_uid_and_the_root_of_all_pods(path: str, uid: str, root: str) -> None:
-    assert (pod_uid(path.rpartition("/")[2]), pods_root(path)) == (uid, root)
+    assert (cgroup_paths.pod_uid(path.rpartition("/")[2]), cgroup_paths.pods_root(path)) == (uid, root)
 
 
 @pytest.mark.parametrize("name", ["burstable", "besteffort", "kubepods-besteffort.slice", "a-b-burstable.slice"])
 def test_names_of_qos_classes(name: str) -> None:
-    assert is_qos(name)
-    assert not is_qos(name.replace("st", "ts"))
+    assert cgroup_paths.is_qos(name)
+    assert not cgroup_paths.is_qos(name.replace("st", "ts"))
 
 
 BEFORE = CpuRecord(1024, 100_000, 100_000, 0b11)

@@ -4,6 +4,7 @@ import errno
 import os
 from contextlib import nullcontext
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -73,19 +74,10 @@ def test_write_neither_creates_nor_truncates(files: OsFiles, tmp_path: Path) -> 
 @pytest.mark.parametrize("call", ["write", "append"])
 def test_one_call_is_one_write(files: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     (tmp_path / "f").touch()
-    sizes: list[int] = []
-    real = os.write
-
-    def counted(fd: int, data: bytes) -> int:
-        sizes.append(len(data))
-        return real(fd, data)
-
+    counted, data = mock.Mock(wraps=os.write), b"x" * 70_000
     monkeypatch.setattr(os, "write", counted)
-    if call == "write":
-        files.write("/f", b"x" * 70_000)
-    else:
-        files.append("/f", b"x" * 70_000, False)
-    assert sizes == [70_000]
+    files.write("/f", data) if call == "write" else files.append("/f", data, False)
+    assert [len(one.args[1]) for one in counted.call_args_list] == [70_000]
 
 
 @pytest.mark.parametrize("call", ["write", "append"])

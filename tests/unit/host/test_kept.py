@@ -13,7 +13,6 @@ import pytest
 from nodeward.core import events as ev
 from nodeward.core import record
 from nodeward.core.decision import Goal
-from nodeward.core.events import ApiLost, Event
 from nodeward.core.modes import Mode
 from nodeward.core.refusal import Reason
 from nodeward.core.vms import Profile
@@ -43,17 +42,13 @@ from tests.goals import slots_of, target
 from tests.lanes import Done, Ended, InlineLane, T
 from tests.rigs.daemon import FOLDER, folders
 from tests.rigs.turned import TurnedClock
-from tests.unit.features.build import EPC, ManualClock, container_spec, node, pod_spec, started
+from tests.unit.features.build import EPC, RULE, ManualClock, container_spec, node, pod_spec, started
 
 
 def test_nothing_is_written_while_the_api_server_has_never_answered() -> None:
     kernel, lane = folders(), InlineLane()
-
-    async def life() -> None:
-        await keep(Pods, kernel, lane, FOLDER, TurnedClock(lane, 2))
-
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(life())
+        asyncio.run(keep(Pods, kernel, lane, FOLDER, TurnedClock(lane, 2)))
     with pytest.raises(FileNotFoundError):
         kernel.stat(last_known.FILE.path_in(FOLDER))
 
@@ -97,20 +92,15 @@ def test_what_pods_request_of_the_cpus_comes_back_and_an_older_release_has_not_s
         data = data.replace(new, b"")
     kernel.replace(last_known.FILE.path_in(FOLDER), data)
     (old,) = read(kernel, FOLDER).pods
-    assert (old.qos, old.pod_level, old.containers[0].cpu_m, old.containers[0].declared) == (
-        None,
-        False,
-        None,
-        {EPC: 5},
-    )
+    assert (old.qos, old.pod_level) == (None, False)
+    assert (old.containers[0].cpu_m, old.containers[0].declared) == (None, {EPC: 5})
 
 
 RUN_FOLDER = "/run/nodeward"
-RULE = LimitsSettings()
 
 
-def specs(*uids: str, amount: int = 1) -> dict[PodUid, KnownSpec]:
-    containers = (ContainerSpec("app", declared={"sgx_epc": amount}),)
+def specs(*uids: str) -> dict[PodUid, KnownSpec]:
+    containers = (ContainerSpec("app", declared={"sgx_epc": 1}),)
     return {PodUid(uid): KnownSpec(PodSpec(PodUid(uid), "ns", uid, containers), 1) for uid in uids}
 
 
@@ -186,7 +176,7 @@ class Life:
     def decides(self, count: int, *, lands: bool = True) -> None:
         for _ in range(count):
             self._seq += 1
-            event: Event = ApiLost("away", seq=self._seq, at_ns=self._seq)
+            event: ev.Event = ev.ApiLost("away", seq=self._seq, at_ns=self._seq)
             before = self._state
             self._state, decision = apply(before, event)
             self.writer(event, decision, before)

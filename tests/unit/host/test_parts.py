@@ -164,14 +164,11 @@ def test_a_component_that_fails_is_started_again_until_it_says_that_the_work_has
     ]
 
 
-LONG_S = 60.0
-
-
 def test_a_call_that_hangs_is_late_once_and_busy_until_it_has_come_back() -> None:
     go_on, done = threading.Event(), list[str]()
 
     def hang() -> None:
-        assert go_on.wait(LONG_S)
+        assert go_on.wait(PATIENCE_S)
         done.append("late")
 
     calls = BoundedCalls("test", 0.05)
@@ -183,8 +180,8 @@ def test_a_call_that_hangs_is_late_once_and_busy_until_it_has_come_back() -> Non
 
     go_on.set()
     for thread in [one for one in threading.enumerate() if one.name == "test"]:
-        thread.join(LONG_S)
-    BoundedCalls("test", LONG_S)(lambda: done.append("other"))
+        thread.join(PATIENCE_S)
+    BoundedCalls("test", PATIENCE_S)(lambda: done.append("other"))
     calls(lambda: done.append("again"))
     assert done == ["late", "other", "again"]
 
@@ -195,7 +192,7 @@ def test_what_a_call_raises_is_raised(error: Exception) -> None:
         raise error
 
     with pytest.raises(type(error)) as caught:
-        BoundedCalls("test", LONG_S)(fail)
+        BoundedCalls("test", PATIENCE_S)(fail)
     assert caught.value is error
 
 
@@ -309,10 +306,8 @@ async def test_a_name_is_asked_for_on_a_thread_of_ours_and_an_address_on_none() 
     loop, closed = asyncio.get_running_loop(), DaemonExecutor()
     found = await loop.getaddrinfo("localhost", 80, type=socket.SOCK_STREAM)
     assert found == socket.getaddrinfo("localhost", 80, type=socket.SOCK_STREAM)
-    assert await loop.getnameinfo(("127.0.0.1", 80), socket.NI_NUMERICHOST | socket.NI_NUMERICSERV) == (
-        "127.0.0.1",
-        "80",
-    )
+    in_numbers = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
+    assert await loop.getnameinfo(("127.0.0.1", 80), in_numbers) == ("127.0.0.1", "80")
     closed.shutdown()
     loop.set_default_executor(closed)
     assert (await loop.getaddrinfo("127.0.0.1", 80))[0][4] == ("127.0.0.1", 80)

@@ -13,7 +13,6 @@ import pytest
 from nodeward.cli import main
 from nodeward.core import events as ev
 from nodeward.core.decision import Decision
-from nodeward.core.events import CapacityRead, Event, SandboxStarted
 from nodeward.core.modes import Mode
 from nodeward.core.workload import PodUid, Sandbox, SandboxId
 from nodeward.features.all import ENGINE
@@ -125,34 +124,28 @@ class Told:
         return len(self.passed)
 
     def all_synchronised(self) -> None:
-        for event in (
-            ev.Sampled({}, 0),
-            ev.RuntimeConnected("containerd", "2.4"),
-            ev.Listed((), (), 0),
-            ev.ApiBack(),
-            ev.PodsListed((), 0),
-        ):
+        for event, _ in STEPS:
             self.tell(event)
 
-    def detail(self, name: str) -> str:
-        return next(row.detail for row in self.readiness.rows() if row.name == name)
+
+STEPS: list[tuple[ev.Event, list[str]]] = [
+    (ev.Sampled({}, 0), ["nri", "kube"]),
+    (ev.RuntimeConnected("containerd", "2.4"), ["nri", "kube"]),
+    (ev.Listed((), (), 0), ["kube"]),
+    (ev.ApiBack(), ["kube"]),
+    (ev.PodsListed((), 0), []),
+]
+"""What synchronises a node, and who is waited for after it."""
 
 
 def test_each_source_has_to_be_synchronised_and_not_only_reached() -> None:
     told = Told()
-    steps: list[tuple[ev.Event, list[str]]] = [
-        (ev.Sampled({}, 0), ["nri", "kube"]),
-        (ev.RuntimeConnected("containerd", "2.4"), ["nri", "kube"]),
-        (ev.Listed((), (), 0), ["kube"]),
-        (ev.ApiBack(), ["kube"]),
-        (ev.PodsListed((), 0), []),
-    ]
-    for event, waiting in steps:
+    for event, waiting in STEPS:
         assert not told.readiness.ready
         told.tell(event)
         assert told.readiness.waiting(("nri", "kube", "cgroups")) == waiting
     assert told.readiness.ready
-    assert told.passed == [event for event, _ in steps]
+    assert told.passed == [event for event, _ in STEPS]
 
 
 def test_a_sampler_that_tells_nothing_more_is_not_ready() -> None:
@@ -203,7 +196,7 @@ ROOT = "/sys/fs/cgroup"
 
 
 def test_a_recorder_that_fails_stops_no_goal() -> None:
-    def broken(event: Event, decision: Decision, state: object) -> None:
+    def broken(event: ev.Event, decision: Decision, state: object) -> None:
         raise ValueError("cannot be encoded")
 
     kernel, lane, clock = SimKernel({"sgx_epc": 1 << 20}), InlineLane(), SystemClock()
@@ -211,8 +204,8 @@ def test_a_recorder_that_fails_stops_no_goal() -> None:
     slots = slots_of(lane, kernel, clock)
     core = Core(State(), ENGINE, clock, slots, NoFacts(), no_commit, broken)
 
-    core.tell(CapacityRead(controller=True, capacity={"sgx_epc": 1 << 20}))
-    core.tell(SandboxStarted(Sandbox(SandboxId("s"), PodUid("1"), "default", "web", cgroup_parent="/kubepods/pod1")))
+    core.tell(ev.CapacityRead(controller=True, capacity={"sgx_epc": 1 << 20}))
+    core.tell(ev.SandboxStarted(Sandbox(SandboxId("s"), PodUid("1"), "default", "web", cgroup_parent="/kubepods/pod1")))
     lane.drain()
 
     assert writer.subtree_has_misc(kernel, ROOT, "/kubepods/pod1")

@@ -8,21 +8,6 @@ import pytest
 
 from nodeward.core import events as ev
 from nodeward.core.decision import NOTHING, Adjustment, Commit, Decision, Final, Goal, Target
-from nodeward.core.events import (
-    ApiBack,
-    Creating,
-    Event,
-    Missed,
-    Question,
-    Reached,
-    Removed,
-    SandboxRemoved,
-    SandboxStarted,
-    Stopped,
-    Tick,
-    Updating,
-)
-from nodeward.core.feature import Feature
 from nodeward.core.modes import OnError
 from nodeward.core.refusal import Reason, Refusal
 from nodeward.core.workload import Container, ContainerId, PodUid, Sandbox, SandboxId
@@ -46,21 +31,21 @@ POD = Sandbox(SandboxId("s"), PodUid("1"), "default", "web", cgroup_parent="/kub
 MADE = Container(ContainerId("c"), SandboxId("s"), "app")
 
 
-def core_with(written: list[str], features: tuple[Feature[State], ...] = FEATURES) -> Core[State]:
-    def recorder(event: Event, decision: Decision, state: object) -> None:
+def core_with(written: list[str]) -> Core[State]:
+    def recorder(event: ev.Event, decision: Decision, state: object) -> None:
         assert isinstance(state, State)
         written.append(f"{type(event).__name__} {event.seq} after {state.seq}")
 
     kernel, clock = SimKernel({"sgx_epc": 1 << 20}), SystemClock()
     slots = slots_of(InlineLane(), kernel, clock)
-    return Core(State(), replace(ENGINE, features=features), clock, slots, NoFacts(), no_commit, recorder)
+    return Core(State(), ENGINE, clock, slots, NoFacts(), no_commit, recorder)
 
 
 async def test_a_runtime_has_its_answer_before_the_record_is_written() -> None:
     written: list[str] = []
     core = core_with(written)
-    core.tell(SandboxStarted(POD))
-    assert isinstance(core.ask(Creating(POD, MADE), 1_000_000_000), Final)
+    core.tell(ev.SandboxStarted(POD))
+    assert isinstance(core.ask(ev.Creating(POD, MADE), 1_000_000_000), Final)
     assert written == []
     await until(lambda: len(written) == 2)
     assert written == ["SandboxStarted 1 after 0", "Creating 2 after 1"]
@@ -69,23 +54,23 @@ async def test_a_runtime_has_its_answer_before_the_record_is_written() -> None:
 
 async def test_an_ask_that_is_cancelled_before_its_task_began_is_over() -> None:
     core = core_with([])
-    core.tell(SandboxStarted(POD))
-    core.tell(ApiBack())
-    asked = asyncio.ensure_future(_final(core.ask(Creating(POD, MADE), 1_000_000_000)))
+    core.tell(ev.SandboxStarted(POD))
+    core.tell(ev.ApiBack())
+    asked = asyncio.ensure_future(_final(core.ask(ev.Creating(POD, MADE), 1_000_000_000)))
     assert core.state.asks
     asked.cancel()
     await until(lambda: not core.state.asks)
     core.close()
 
 
-@pytest.mark.parametrize("question", [Updating(POD, MADE), Creating(POD, MADE)])
-async def test_what_ended_while_its_question_waited_does_not_come_back_with_the_answer(question: Question) -> None:
+@pytest.mark.parametrize("question", [ev.Updating(POD, MADE), ev.Creating(POD, MADE)])
+async def test_what_ended_while_its_question_waited_does_not_come_back_with_the_answer(question: ev.Question) -> None:
     core = core_with([])
-    core.tell(SandboxStarted(POD))
-    core.tell(ApiBack())
+    core.tell(ev.SandboxStarted(POD))
+    core.tell(ev.ApiBack())
     asked = core.ask(question, 1_000_000_000)
     assert not isinstance(asked, Final)
-    for event in (Stopped(POD, MADE), Removed(POD.id, MADE.id), SandboxRemoved(POD)):
+    for event in (ev.Stopped(POD, MADE), ev.Removed(POD.id, MADE.id), ev.SandboxRemoved(POD)):
         core.tell(event)
     assert isinstance(await asked, Final)
     pods = core.state.pods
@@ -95,7 +80,7 @@ async def test_what_ended_while_its_question_waited_does_not_come_back_with_the_
 
 async def test_a_thread_beside_the_loop_is_refused() -> None:
     core = core_with([])
-    core.tell(SandboxStarted(POD))
+    core.tell(ev.SandboxStarted(POD))
     with pytest.raises(RuntimeError, match="beside its loop"):
         await asyncio.to_thread(lambda: core.state)
     core.close()
@@ -115,7 +100,7 @@ async def test_a_burst_is_written_down_in_pieces_and_in_order() -> None:
     written: list[str] = []
     core = core_with(written)
     for _ in range(MOST):
-        core.tell(SandboxStarted(POD))
+        core.tell(ev.SandboxStarted(POD))
     await asyncio.sleep(0)
     assert len(written) == PIECE
     await until(lambda: len(written) == MOST)
@@ -126,14 +111,14 @@ async def test_a_burst_is_written_down_in_pieces_and_in_order() -> None:
 async def test_what_is_left_to_write_is_written_at_the_end() -> None:
     written: list[str] = []
     core = core_with(written)
-    core.tell(SandboxStarted(POD))
+    core.tell(ev.SandboxStarted(POD))
     core.close()
     assert written == ["SandboxStarted 1 after 0"]
 
 
 async def test_a_container_that_is_never_created_wakes_the_core() -> None:
     core = core_with([])
-    core.ask(Creating(POD, MADE), 1_000_000_000)
+    core.ask(ev.Creating(POD, MADE), 1_000_000_000)
     assert core.next_due_ns() is not None
     await until(lambda: core.armed)
     core.close()
@@ -205,8 +190,7 @@ class Desk:
 
     async def ask(self) -> tuple[Final, dict[str, str]]:
         """The answer, after which nothing waits; and what is granted then."""
-        answer = self.core.ask(creating("u", "app"), 20_000_000_000)
-        found = answer if isinstance(answer, Final) else await answer
+        found = await _final(self.core.ask(creating("u", "app"), 20_000_000_000))
         assert self.core.state.asks == {}
         self.core.close()
         return found, grants(self.core.state)
@@ -259,10 +243,10 @@ LIMIT = Target("misc.max", "/kubepods/pod1", "sgx_epc")
 
 def test_a_goal_its_write_and_its_reading_back() -> None:
     latest = Latest()
-    latest.add(Tick(at_ns=100, seq=1), NOTHING, 5)  # nothing to say
-    latest.add(Tick(at_ns=1000, seq=2), Decision(goals=(Goal(LIMIT, "4096", Reason("declared")),)), 7)
-    latest.add(Reached((LIMIT,), (LIMIT,), at_ns=4000, seq=3), NOTHING, 9)
-    latest.add(Missed(((LIMIT, "EBUSY"),), seq=4), NOTHING, 9)
+    latest.add(ev.Tick(at_ns=100, seq=1), NOTHING, 5)  # nothing to say
+    latest.add(ev.Tick(at_ns=1000, seq=2), Decision(goals=(Goal(LIMIT, "4096", Reason("declared")),)), 7)
+    latest.add(ev.Reached((LIMIT,), (LIMIT,), at_ns=4000, seq=3), NOTHING, 9)
+    latest.add(ev.Missed(((LIMIT, "EBUSY"),), seq=4), NOTHING, 9)
     goal, missed = latest.rows(0)
     assert (goal.seq, goal.event, goal.took_ns, goal.after_ns) == (2, "Tick", 7, 3000)
     assert goal.said == (
@@ -278,7 +262,7 @@ def test_a_goal_its_write_and_its_reading_back() -> None:
 def test_it_is_bounded_in_rows_sentences_and_characters() -> None:
     latest, many = Latest(), tuple(Target("cpus", f"/{number}" + "x" * 1000) for number in range(100))
     for seq in range(KEPT + 10):
-        latest.add(Reached(many, seq=seq), NOTHING, 1)
+        latest.add(ev.Reached(many, seq=seq), NOTHING, 1)
     rows = latest.rows(0)
     assert (len(rows), rows[0].seq) == (KEPT, 10)
     assert len(rows[0].said) == MOST_SENTENCES + 1
@@ -289,8 +273,8 @@ def test_it_is_bounded_in_rows_sentences_and_characters() -> None:
 def test_how_long_a_decision_took_is_counted_by_its_event() -> None:
     core = core_with([])
     for _ in range(3):
-        core.tell(SandboxStarted(POD))
-    core.ask(Creating(POD, MADE), 1_000_000_000)
+        core.tell(ev.SandboxStarted(POD))
+    core.ask(ev.Creating(POD, MADE), 1_000_000_000)
     counts = {kind.__name__: sum(took[:-1]) for kind, took in core.took.items()}
     assert counts == {"SandboxStarted": 3, "Creating": 1}
     for took in core.took.values():

@@ -13,16 +13,8 @@ from nodeward.core.modes import DEFAULT_RESOURCES
 from nodeward.core.workload import PodSpec
 from nodeward.features.settings import KubeSection
 from nodeward.neighbours.formats.kube_objects import StatusObject, decode_pod
+from nodeward.neighbours.kubernetes import errors
 from nodeward.neighbours.kubernetes.auth import endpoint_of, from_kubeconfig, in_cluster
-from nodeward.neighbours.kubernetes.errors import (
-    KubeAwayError,
-    KubeConfigError,
-    KubeDeniedError,
-    KubeError,
-    KubeExpiredError,
-    KubeMissingError,
-    from_transport,
-)
 from nodeward.neighbours.kubernetes.mapping import pod_spec
 from nodeward.neighbours.kubernetes.settings import KubeSettings
 from nodeward.neighbours.sockets.kube_http import Endpoint, KubeHttpError, KubeRefusedError, KubeTimeoutError
@@ -98,7 +90,7 @@ def test_verification_ends_only_where_the_file_says_so(tmp_path: Path) -> None:
 )
 def test_a_wrong_kubeconfig_says_what_where_and_no_secret(tmp_path: Path, text: str, says: str) -> None:
     path = written(tmp_path, text)
-    with pytest.raises(KubeConfigError) as caught:
+    with pytest.raises(errors.KubeConfigError) as caught:
         from_kubeconfig(path)
     assert says in str(caught.value)
     assert str(path) in str(caught.value)
@@ -106,7 +98,7 @@ def test_a_wrong_kubeconfig_says_what_where_and_no_secret(tmp_path: Path, text: 
 
 
 def test_a_kubeconfig_that_is_not_there_says_which_setting(tmp_path: Path) -> None:
-    with pytest.raises(KubeConfigError, match=r"kube\.kubeconfig"):
+    with pytest.raises(errors.KubeConfigError, match=r"kube\.kubeconfig"):
         from_kubeconfig(tmp_path / "none")
 
 
@@ -130,7 +122,7 @@ def test_in_cluster_uses_the_service_account(tmp_path: Path) -> None:
     ],
 )
 def test_not_in_a_cluster_says_how_to_mend(tmp_path: Path, environ: dict[str, str], says: str) -> None:
-    with pytest.raises(KubeConfigError, match=says):
+    with pytest.raises(errors.KubeConfigError, match=says):
         in_cluster(environ, str(tmp_path))
 
 
@@ -139,7 +131,7 @@ def test_the_settings_choose_url_then_kubeconfig_then_cluster(tmp_path: Path) ->
     plain = KubeSection(url="http://127.0.0.1:8001/", token_file="/t", kubeconfig=path)
     assert endpoint_of(plain, {}) == Endpoint("http://127.0.0.1:8001", token_file="/t")
     assert endpoint_of(KubeSection(kubeconfig=path), {}).base_url == "https://10.0.0.1:6443"
-    with pytest.raises(KubeConfigError, match="no API server"):
+    with pytest.raises(errors.KubeConfigError, match="no API server"):
         endpoint_of(KubeSection(), {})
 
 
@@ -149,7 +141,7 @@ def test_the_settings_choose_url_then_kubeconfig_then_cluster(tmp_path: Path) ->
     ids=["no node", "selector in the node's name", "no watch", "silence within the watch"],
 )
 def test_settings_that_cannot_work_are_refused(node: str, watch_s: int, silence_s: float) -> None:
-    with pytest.raises(KubeConfigError):
+    with pytest.raises(errors.KubeConfigError):
         KubeSettings(endpoint=Endpoint("http://x"), node_name=node, watch_s=watch_s, watch_silence_s=silence_s)
 
 
@@ -160,19 +152,19 @@ def refused(status: int, reason: str = "") -> KubeRefusedError:
 @pytest.mark.parametrize(
     ("error", "expected", "says"),
     [
-        pytest.param(refused(401), KubeDeniedError, "renew", id="401"),
-        pytest.param(refused(403), KubeDeniedError, "list and watch", id="403"),
-        pytest.param(refused(404), KubeMissingError, "said so", id="404"),
-        pytest.param(refused(410), KubeExpiredError, "said so", id="410"),
-        pytest.param(refused(400, "Expired"), KubeExpiredError, "Expired", id="Expired by reason"),
-        pytest.param(refused(429), KubeAwayError, "429", id="429"),
-        pytest.param(refused(503), KubeAwayError, "503", id="503"),
-        pytest.param(refused(302), KubeAwayError, "302", id="a redirect is not followed"),
-        pytest.param(KubeTimeoutError("slow"), KubeAwayError, "slow", id="time-out"),
+        pytest.param(refused(401), errors.KubeDeniedError, "renew", id="401"),
+        pytest.param(refused(403), errors.KubeDeniedError, "list and watch", id="403"),
+        pytest.param(refused(404), errors.KubeMissingError, "said so", id="404"),
+        pytest.param(refused(410), errors.KubeExpiredError, "said so", id="410"),
+        pytest.param(refused(400, "Expired"), errors.KubeExpiredError, "Expired", id="Expired by reason"),
+        pytest.param(refused(429), errors.KubeAwayError, "429", id="429"),
+        pytest.param(refused(503), errors.KubeAwayError, "503", id="503"),
+        pytest.param(refused(302), errors.KubeAwayError, "302", id="a redirect is not followed"),
+        pytest.param(KubeTimeoutError("slow"), errors.KubeAwayError, "slow", id="time-out"),
     ],
 )
-def test_a_failure_says_what_to_do(error: KubeHttpError, expected: type[KubeError], says: str) -> None:
-    found = from_transport(error)
+def test_a_failure_says_what_to_do(error: KubeHttpError, expected: type[errors.KubeError], says: str) -> None:
+    found = errors.from_transport(error)
     assert type(found) is expected
     assert says in str(found)
 

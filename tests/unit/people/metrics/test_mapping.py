@@ -19,21 +19,8 @@ from nodeward.features.keys.terms import REFUSALS
 from nodeward.people.metrics import mapping
 from nodeward.people.metrics.mapping import FAMILIES, MOST_CHARACTERS
 from nodeward.people.rows import NodeView
-from tests.unit.people.metrics.build import (
-    APP,
-    HELD,
-    KNOWN,
-    POD,
-    RICH,
-    SANDBOXES,
-    UNREAD,
-    full_node,
-    node,
-    read,
-    scrape,
-    untold,
-    values,
-)
+from tests.unit.people.metrics import build
+from tests.unit.people.metrics.build import APP, HELD, KNOWN, POD, RICH, SANDBOXES, node, read, scrape, values
 
 (OFFERED,) = RICH.keys
 READ = replace(OFFERED, orphan_ms=None, leaked=0, ids=(), refusals={}, offer=None, sharing=None)
@@ -58,7 +45,7 @@ def test_a_container_without_a_limit_has_no_limit_and_says_that_it_has_none() ->
 
 
 def test_of_a_cgroup_that_was_not_read_only_what_is_known_is_shown() -> None:
-    view = node(replace(APP, state="pending", resources=(UNREAD,)))
+    view = node(replace(APP, state="pending", resources=(build.UNREAD,)))
 
     shown = {one.name for one in read(view) if one.labels.get("container") == "app"}
 
@@ -135,7 +122,7 @@ def test_every_family_of_the_catalogue_is_made_and_has_the_labels_that_it_names(
     ids=["of everything", "rows that differ in little", "one container in two cgroups", "paths that differ at the end"],
 )
 def test_each_type_is_told_once_and_no_two_series_are_the_same(view: NodeView) -> None:
-    assert untold(scrape(view)) == []
+    assert build.untold(scrape(view)) == []
 
 
 PLAIN = read(node(POD, APP))
@@ -169,7 +156,10 @@ def counted(view: NodeView, name: str, left_out: str) -> tuple[int, list[float]]
 
 
 def test_beyond_the_bound_cgroups_are_left_out_and_counted() -> None:
-    assert counted(full_node(pods=1670, per_pod=2), "nodeward_enforcement_state", "metrics_cgroups") == (5000, [10])
+    assert counted(build.full_node(pods=1670, per_pod=2), "nodeward_enforcement_state", "metrics_cgroups") == (
+        5000,
+        [10],
+    )
 
 
 class Picture(Collector):
@@ -238,4 +228,4 @@ def test_two_whose_names_are_cut_are_no_two_same_series() -> None:
     handlers = tuple(replace(SANDBOXES.handlers[0], name="x" * 600 + end) for end in "ab")
     view = replace(SANDBOXES, rows=rows, classes=classes, handlers=handlers)
 
-    assert untold(scrape(replace(VMS, sandboxes=view))) == []
+    assert build.untold(scrape(replace(VMS, sandboxes=view))) == []

@@ -24,24 +24,24 @@ class Kernel(OsFiles):
 
     __slots__ = ("effective", "folder", "mount", "refuses", "writes")
 
-    def __init__(self, folder: Path, version: int = 2, online: str = "0-7") -> None:
+    def __init__(self, folder: Path, version: int = 2) -> None:
         super().__init__(str(folder))
         self.folder, self.writes, self.refuses = folder, Counter[str](), 0
         self.effective = "cpuset.cpus.effective" if version == 2 else "cpuset.effective_cpus"
         self.mount = ROOT if version == 2 else f"{ROOT}/cpuset"
-        self._put(self.mount, self.effective, online)
+        self._put(self.mount, self.effective, "0-7")
         if version == 2:
             self._put(ROOT, "cgroup.controllers", "cpuset cpu")
             self._put(ROOT, "cgroup.subtree_control", "cpu")
         else:
-            self._put(self.mount, "cpuset.cpus", online)
+            self._put(self.mount, "cpuset.cpus", "0-7")
 
     def _put(self, folder: str, name: str, text: str) -> None:
         place = self.folder / folder.lstrip("/")
         place.mkdir(parents=True, exist_ok=True)
         (place / name).write_text(text + "\n")
 
-    def make(self, path: str, cpus: str = "", controller: bool = True) -> None:
+    def make(self, path: str, cpus: str, controller: bool) -> None:
         self._put(f"{self.mount}{path}", "cgroup.subtree_control", "cpuset" if controller else "")
         if controller:
             self._set(f"{self.mount}{path}", cpus)
@@ -70,6 +70,14 @@ class Kernel(OsFiles):
                 self._set(f"{folder}/{below}", "")
 
 
+def made(folder: Path, version: int = 2, *, controller: bool = True, pod: str = "", own: str = "") -> Kernel:
+    """With a pod's container, in which these CPUs are set."""
+    kernel = Kernel(folder, version)
+    for path, cpus in (("/kubepods", ""), ("/kubepods/podu", pod), (APP, own)):
+        kernel.make(path, cpus, controller)
+    return kernel
+
+
 def perform(kernel: Kernel, value: str | Special) -> Written:
     target = Target("cpuset", APP, "cpus")
     return performers(kernel, ROOT)["cpuset"](target, Goal(target, value, Reason("test")), False)
@@ -77,11 +85,7 @@ def perform(kernel: Kernel, value: str | Special) -> Written:
 
 @pytest.fixture(params=[2, 1], ids=["v2", "v1"])
 def kernel(request: pytest.FixtureRequest, tmp_path: Path) -> Kernel:
-    made = Kernel(tmp_path, request.param)
-    for path in ("/kubepods", "/kubepods/podu"):
-        made.make(path)
-    made.make(APP, "0-5")
-    return made
+    return made(tmp_path, request.param, own="0-5")
 
 
 def test_a_set_is_written_where_it_differs_and_never_twice(kernel: Kernel) -> None:
@@ -105,24 +109,21 @@ def test_a_cgroup_that_is_not_there_runs_nothing(tmp_path: Path) -> None:
     assert perform(Kernel(tmp_path), "0") == Written(wrote=False, old="gone")
 
 
+PARENTS = "the kernel gives it its parent's CPUs, since the parent has none of these"
+
+
 @pytest.mark.parametrize(
     ("value", "why"),
     [
         ("8-9", "it runs on 0-1, not on 8-9: none of these is online"),
-        (
-            "4-5",
-            "it runs on 0-1, not on 4-5: the kernel gives it its parent's CPUs, since the parent has none of these",
-        ),
+        ("4-5", f"it runs on 0-1, not on 4-5: {PARENTS}"),
         ("1-2", "it runs on 1, not on 1-2: a cgroup above it has fewer CPUs"),
         ("", "an empty set of CPUs would mean all of them"),
         ("all", "'all' is neither a CPU nor a range"),
     ],
 )
 def test_a_set_that_does_not_hold_is_a_failure_with_a_reason(tmp_path: Path, value: str, why: str) -> None:
-    kernel = Kernel(tmp_path)
-    kernel.make("/kubepods")
-    kernel.make("/kubepods/podu", "0-1")
-    kernel.make(APP, "0")
+    kernel = made(tmp_path, pod="0-1", own="0")
     with pytest.raises(OSError, match=why):
         perform(kernel, value)
 
@@ -135,19 +136,14 @@ def test_a_set_that_holds_no_more_is_written_anew(kernel: Kernel) -> None:
 
 
 def test_the_controller_is_switched_on_above_from_the_root_down(tmp_path: Path) -> None:
-    kernel = Kernel(tmp_path)
-    for path in ("/kubepods", "/kubepods/podu", APP):
-        kernel.make(path, controller=False)
+    kernel = made(tmp_path, controller=False)
     assert perform(kernel, "2-3") == Written(wrote=True, old="")
     assert kernel.writes == {"cgroup.subtree_control": 3, "cpuset.cpus": 1}
     assert read_sets(kernel, ROOT, (APP,)).found == {APP: 0b1100}
 
 
 def test_a_kernel_without_the_controller_is_a_failure_and_is_looked_at_again(tmp_path: Path) -> None:
-    kernel = Kernel(tmp_path)
-    kernel.make("/kubepods")
-    kernel.make("/kubepods/podu")
-    kernel.make(APP)
+    kernel = made(tmp_path)
     kernel._put(ROOT, "cgroup.controllers", "cpu")
     target = Target("cpuset", APP, "cpus")
     make_so = performers(kernel, ROOT)["cpuset"]
@@ -172,9 +168,7 @@ def test_a_kernel_without_the_controller_is_a_failure_and_is_looked_at_again(tmp
 def test_what_the_kernel_refuses_is_a_failure_with_its_reason(
     tmp_path: Path, code: int, controller: bool, why: str
 ) -> None:
-    kernel = Kernel(tmp_path)
-    for path in ("/kubepods", "/kubepods/podu", APP):
-        kernel.make(path, controller=controller)
+    kernel = made(tmp_path, controller=controller)
     kernel.refuses = code
     with pytest.raises(OSError, match=why) as failed:
         perform(kernel, "2")
@@ -203,7 +197,6 @@ def test_memory_nodes_are_added_never_taken_away_and_read_back(kernel: Kernel) -
         widen("0", "9", "0")
 
 
-ROOT = "/sys/fs/cgroup"
 ONE, OTHER = "a" * 64, "b" * 64
 
 

@@ -33,11 +33,12 @@ class Bench:
         for path in ("", "/kubepods"):
             self.kernel.write(f"{ROOT}{path}/cgroup.subtree_control", b"+misc")
         self.files, self.lane, self.clock, self.seq = FaultyFiles(self.kernel), InlineLane(), ManualClock(), 0
-        self.told: list[Event] = []
+        self.told: list[KeysRead] = []
         self.reader = KeyReader(self.files, Tree(self.files, ROOT))
         self.poll = KeyPoll(self.lane, self.reader, ("tdx",), lambda: homes, self.tell, lambda: self.seq, self.clock)
 
     def tell(self, event: Event) -> int:
+        assert isinstance(event, KeysRead)
         self.seq += 1
         self.told.append(event)
         return self.seq
@@ -53,10 +54,6 @@ class Bench:
 async def turns() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
-
-
-def roots(bench: Bench) -> list[tuple[int, ...]]:
-    return [event.roots["tdx"] for event in bench.told if isinstance(event, KeysRead)]
 
 
 async def test_a_look_that_fell_due_meanwhile_begins_when_the_one_under_way_has_landed() -> None:
@@ -108,7 +105,7 @@ async def test_a_sample_tells_when_it_began_however_late_it_lands() -> None:
     began_ns = bench.clock.now_ns()
     bench.clock.ns += 3_000_000_000
     bench.lane.drain()
-    assert [event.read_ns for event in bench.told if isinstance(event, KeysRead)] == [began_ns]
+    assert [event.read_ns for event in bench.told] == [began_ns]
 
 
 async def test_a_sample_that_began_before_the_question_does_not_answer_it() -> None:
@@ -123,7 +120,7 @@ async def test_a_sample_that_began_before_the_question_does_not_answer_it() -> N
     bench.charge("/kubepods/poda")
     assert bench.lane.drain() == 1
     assert await asked == ""
-    assert roots(bench) == [(0, 0), (1, 1)]
+    assert [event.roots["tdx"] for event in bench.told] == [(0, 0), (1, 1)]
 
 
 async def test_a_sample_that_began_after_the_question_answers_all_who_asked() -> None:
@@ -208,7 +205,7 @@ async def test_a_cgroup_that_hangs_is_named_and_the_next_sample_goes_without_it(
     await turns()
     bench.lane.drain()
     assert await asked == ""
-    assert [event.unread for event in bench.told if isinstance(event, KeysRead)][-1] == (POD,)
+    assert bench.told[-1].unread == (POD,)
 
 
 async def test_a_full_lane_is_said_and_who_gives_up_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

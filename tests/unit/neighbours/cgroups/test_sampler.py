@@ -10,7 +10,6 @@ import pytest
 from nodeward.core import events as ev
 from nodeward.core import record
 from nodeward.core.decision import Decision
-from nodeward.core.events import MiscReading
 from nodeward.features.all import EVENTS
 from nodeward.features.limits.readings import standing
 from nodeward.neighbours.cgroups import sampler
@@ -67,7 +66,7 @@ def test_a_cgroup_is_read_whole_a_change_is_seen_and_what_is_unchanged_is_not_un
     assert (first.limit, limited.limit, limited.usage) == ({}, {"sgx_epc": 8192}, {"sgx_epc": 0})
     assert (charged.usage, charged.refusals) == ({"sgx_epc": 4096}, {"sgx_epc": 0})
     once, amount = {"sgx_epc": 1}, {"sgx_epc": 4096}
-    assert reader.read(["/pod"]).readings["/pod"] == MiscReading(
+    assert reader.read(["/pod"]).readings["/pod"] == ev.MiscReading(
         limit={"sgx_epc": 8192}, usage=amount, peak=amount, refusals=once, refusals_local=once
     )
 
@@ -148,7 +147,7 @@ def test_a_cgroup_made_anew_is_read_anew(kernel: SimKernel) -> None:
 def test_a_cgroup_without_misc_files_has_no_controller(kernel: SimKernel) -> None:
     kernel.mkdir(f"{ROOT}/pod/inner")
 
-    assert sampler.Reader(kernel, Tree(kernel, ROOT)).read(["/pod/inner"]).readings["/pod/inner"] == MiscReading(
+    assert sampler.Reader(kernel, Tree(kernel, ROOT)).read(["/pod/inner"]).readings["/pod/inner"] == ev.MiscReading(
         controller=False
     )
 
@@ -205,9 +204,11 @@ class Sampled:
         return self.reader.read([path for path in self.paths if path not in left_out]), self.told.state.seq
 
     def land(self, result: sampler.Pass, as_of: int) -> tuple[ev.Sampled, Decision]:
-        known = {path: read.reading for path, read in self.told.state.limits.readings.items()}
-        event = sampler.news(result, as_of, known)
+        event = sampler.news(result, as_of, self.known())
         return event, self.told(event)
+
+    def known(self) -> dict[str, ev.MiscReading]:
+        return {path: read.reading for path, read in self.told.state.limits.readings.items()}
 
     def once(self, *left_out: str) -> tuple[ev.Sampled, Decision]:
         return self.land(*self.begin(*left_out))
@@ -286,7 +287,7 @@ def test_a_reading_that_somebody_else_told_meanwhile_is_told_over_again() -> Non
     node = Sampled(1, 1)
     node.once()
     app = node.paths[1]
-    before = node.told.state.limits.readings[app].reading
+    before = node.known()[app]
     other = ev.MiscReading(limit=before.limit, usage={EPC: 1}, refusals=before.refusals)
     node.told(ev.Sampled({app: other}, as_of=node.told.state.seq))
 
@@ -302,7 +303,7 @@ def test_a_reading_of_the_watcher_confirms_no_other() -> None:
     pod, app = node.paths
     for _ in range(4):
         node.told.at_ns += SECOND
-        reading = node.told.state.limits.readings[app].reading
+        reading = node.known()[app]
         node.told(ev.Sampled({app: reading}, as_of=node.told.state.seq))
 
     assert node.states() == {pod: "stale", app: "enforced"}
@@ -316,7 +317,6 @@ def test_the_engine_of_the_first_record_reads_a_whole_pass_as_before() -> None:
 
 
 PARTS_PODS, PARTS_PER_POD = 7, 3
-CGROUPS = PARTS_PODS * (1 + PARTS_PER_POD)
 LIMIT = 4096
 
 
@@ -330,9 +330,6 @@ class Node(Sampled):
         self.between: Callable[[int], None] = lambda _: None
         self.lane = InlineLane()
         self.passes = sampler._Passes(self.lane, self.reader, None, self.known, self.tell)
-
-    def known(self) -> dict[str, ev.MiscReading]:
-        return {path: read.reading for path, read in self.told.state.limits.readings.items()}
 
     def tell(self, event: ev.Event) -> int:
         decision = self.told(event)

@@ -167,10 +167,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule(most=PIECES, up=st.booleans())
     def carries(self, most: int, up: bool) -> None:
-        if up:
-            self.rig.up(most)
-        else:
-            self.rig.down(most)
+        (self.rig.up if up else self.rig.down)(most)
 
     @rule()
     def settles(self) -> None:

@@ -9,9 +9,10 @@ import errno
 import os
 import socket
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 import pytest
@@ -277,15 +278,7 @@ def test_a_checkpoint_that_is_the_same_is_not_decoded_again(
 ) -> None:
     """Nor by the next who looks: its checksum takes 20 ms on a full node, and `keys` looks at it, and each kind
     that is offered, for as long as it is registered."""
-    decoded = list[bytes]()
-    really = checkpoint_file.decode
-
-    def decode(
-        data: bytes, resources: Iterable[str], pieces: checkpoint_file.Pieces = iter
-    ) -> checkpoint_file.Checkpoint:
-        decoded.append(data)
-        return really(data, resources, pieces)
-
+    decode = mock.Mock(wraps=checkpoint_file.decode)
     monkeypatch.setattr(checkpoint_file, "decode", decode)
     file = CheckpointFile(OsFiles(), str(home), [RIVALS.resource])
     folder, keys = Folder(str(home), str(home), RIVALS, file), CheckpointReader(file)
@@ -296,7 +289,7 @@ def test_a_checkpoint_that_is_the_same_is_not_decoded_again(
     (home / PLACE).write_bytes(b"torn")
     assert [folder.around("").registered for _ in range(3)] == [None] * 3
     assert (keys.look(2) or KeysHeld(2)).fault.startswith(file.path)
-    assert len(decoded) == 3
+    assert decode.call_count == 3
     assert caplog.text.count("checkpoint=unread") == 1
     (home / PLACE).unlink()
     assert folder.around("").registered == {}

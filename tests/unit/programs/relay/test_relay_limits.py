@@ -67,20 +67,16 @@ def test_bytes_that_are_no_request_are_not_decided() -> None:
 
 
 async def test_calls_of_one_pod_are_asked_about_in_the_order_they_came() -> None:
-    node = Relayed()
-    core = node.core
-    told = asyncio.Event()
+    node, told = Relayed(), asyncio.Event()
 
     async def fetch(key: str) -> str:
         await told.wait()
         return "nobody knows"
 
-    node.facts.offer("pod", fetch)
-    core.tell(ApiBack())
+    facts_from(node, fetch)
     first, gone, second = (node.begin("CreateContainer") for _ in range(3))
     waits = [asyncio.ensure_future(asks(node, "CreateContainer", call)) for call in (first, gone, second)]
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await node.written()
     assert node.containers == [f"create-{first.number}"]
     other = node.begin("UpdateContainerResources")
     assert node.decide(other, update("stranger")) == Pass()
@@ -109,18 +105,13 @@ def test_a_client_that_describes_no_pod_is_known_by_its_sandbox() -> None:
     assert created(node.create(bare.SerializeToString())) == "sgx_epc 8192"
 
 
-SPEC = PodSpec(PodUid("uid-1"), "default", "pod", (ContainerSpec("app", declared={"sgx_epc": 4096}),))
+DECLARED = ContainerSpec("first", declared={"sgx_epc": 1}), ContainerSpec("app", declared={"sgx_epc": 4096})
+SPEC = PodSpec(PodUid("uid-1"), "default", "pod", DECLARED)
 
 
-def facts_from(node: Relayed, fetch: Callable[[str], Awaitable[str]]) -> Callable[[], bool]:
+def facts_from(node: Relayed, fetch: Callable[[str], Awaitable[str]]) -> None:
     node.facts.offer("pod", fetch)
     node.core.tell(ApiBack())
-    return lambda: bool(node.core.state.asks)
-
-
-async def turns() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -149,12 +140,12 @@ async def test_a_call_that_is_cancelled_before_anything_of_it_ran_leaves_no_open
         await asyncio.Event().wait()
         return ""
 
-    waits = facts_from(node, fetch)
+    facts_from(node, fetch)
     verdict = asyncio.ensure_future(asks(node, "CreateContainer"))
-    assert waits()
+    assert node.core.state.asks
     verdict.cancel()
-    await turns()
-    assert not waits()
+    await node.written()
+    assert not node.core.state.asks
     assert (node.containers, node.core.asks) == ([], {"abandoned": 1})
 
 
@@ -163,11 +154,6 @@ STRICT = Settings(
 )
 APP = "default/pod, container app"
 BY_ANNOTATION = f"{APP}, which declares annotation epc-limit.nri.io/container.app '8192'"
-
-
-def knows_spec(node: Relayed) -> None:
-    declared = (ContainerSpec("first", declared={"sgx_epc": 1}), ContainerSpec("app", declared={"sgx_epc": 4096}))
-    node.core.tell(PodSeen(PodSpec(PodUid("uid-1"), "default", "pod", declared)))
 
 
 LACKING, UNKNOWN = LimitsSettings(unsupported=Unsupported.REFUSE), LimitsSettings(unknown_pod=UnknownPod.REFUSE)
@@ -213,7 +199,7 @@ def test_a_feature_that_fails_refuses_with_what_was_declared_and_what_failed(
 ) -> None:
     node = Relayed(STRICT)
     if spec:
-        knows_spec(node)
+        node.core.tell(PodSeen(SPEC))
     monkeypatch.setattr(PLACES[feature], broken)
     verdict = node.create(create())
     who = f"{APP}, which declares sgx_epc 4096" if spec else BY_ANNOTATION

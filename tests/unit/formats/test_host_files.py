@@ -194,12 +194,8 @@ OWNER = nfd.Owner("apps/v1", "DaemonSet", "nodeward-node", "7")
 NUMBERS = {"tdx": 12, "sev_es": 99}
 
 
-def read(body: bytes) -> nfd.NodeFeature:
-    return nfd.node_feature(body)
-
-
 def test_what_is_made_is_read_as_ours_and_says_what_it_should() -> None:
-    found = read(nfd.body("nodeward", "n1", OWNER, NUMBERS, "5"))
+    found = nfd.node_feature(nfd.body("nodeward", "n1", OWNER, NUMBERS, "5"))
     assert (found.namespace, found.name, found.node, found.version) == ("nodeward", "zzz-nodeward-n1", "n1", "5")
     assert (found.ours, found.worker, found.owners, found.numbers) == (True, False, (OWNER,), NUMBERS)
     assert nfd.says(found, "n1", OWNER, NUMBERS)

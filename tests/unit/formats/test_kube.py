@@ -92,21 +92,14 @@ IN_JSON: dict[str, object] = {
 }
 
 
-def container(name: str, restart_policy: str = "") -> pb.Container:
-    found = pb.Container(name=name)
-    if restart_policy:
-        found.restartPolicy = restart_policy
-    return found
-
-
 def in_protobuf() -> bytes:
-    asking = container("c")
+    asking = pb.Container(name="c")
     asking.resources.limits["tdx.intel.com/keys"].string = "1"
     asking.resources.requests["cpu"].string = "500m"
     spec = pb.PodSpec(
-        containers=[asking, container("d")],
-        initContainers=[container("i", "Always")],
-        ephemeralContainers=[pb.EphemeralContainer(ephemeralContainerCommon=container("e"))],
+        containers=[asking, pb.Container(name="d")],
+        initContainers=[pb.Container(name="i", restartPolicy="Always")],
+        ephemeralContainers=[pb.EphemeralContainer(ephemeralContainerCommon=pb.Container(name="e"))],
     )
     spec.overhead["tdx.intel.com/keys"].string = "1"
     spec.resources.requests["cpu"].string = "2"

@@ -66,8 +66,6 @@ views = st.builds(
     st.builds(DaemonRow, some(texts), counts, texts, counts),
     st.none() | st.builds(DumpRow, texts, counts, counts, counts, counts),
 )
-
-
 pulled = some(st.builds(PullRow, texts, texts, texts, counts, texts, texts, counts, counts, texts, texts))
 sandboxes = some(st.builds(SandboxKey, texts, texts, texts, texts, counts, texts))
 answers = st.builds(HookAnswer, amounts, texts, st.sampled_from(["pass", "refuse"]), texts)

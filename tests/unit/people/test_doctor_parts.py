@@ -36,7 +36,6 @@ VIEW = RelayView(
 WELL = RelayFacts("/run/nodeward/relay.sock", VIEW, "", LISTEN, ("containers",), KUBELET)
 ERROR, WARNING, NOTE, OK = Severity.ERROR, Severity.WARNING, Severity.NOTE, Severity.OK
 NONE = replace(WELL, view=None, wants=(), kubelet=KubeletFacts("process 7", RUNTIME, RUNTIME))
-IMAGES = DoorRow("/run/nodeward/images.sock", "/i", True, 0, 0)
 
 
 def viewed(**changes: Any) -> RelayFacts:
@@ -51,7 +50,7 @@ def kubelet(runtime: str, images: str) -> RelayFacts:
     return replace(WELL, kubelet=KubeletFacts("process 7", runtime, images))
 
 
-NO_IMAGES = viewed(doors=(*VIEW.doors, IMAGES))
+NO_IMAGES = viewed(doors=(*VIEW.doors, DoorRow("/run/nodeward/images.sock", "/i", True, 0, 0)))
 CALL = CallRow("ImageFsInfo", {"OK": 1}, {})
 ALONE = viewed(daemon=DaemonRow(("containers",), 0, "no node daemon"))
 CASES = {

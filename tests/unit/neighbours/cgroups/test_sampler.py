@@ -317,7 +317,6 @@ def test_the_engine_of_the_first_record_reads_a_whole_pass_as_before() -> None:
 
 
 PARTS_PODS, PARTS_PER_POD = 7, 3
-LIMIT = 4096
 
 
 class Node(Sampled):
@@ -401,7 +400,7 @@ def test_a_drift_told_in_an_early_part_is_repaired_once_a_pass(in_parts: Node) -
 
 def test_what_somebody_else_reads_between_two_parts_stays(in_parts: Node) -> None:
     first, last = in_parts.paths[0], in_parts.paths[-1]
-    newer = ev.MiscReading(limit={EPC: LIMIT}, usage={EPC: 77})
+    newer = ev.MiscReading(limit={EPC: 4096}, usage={EPC: 77})
 
     def between(turn: int) -> None:
         if turn == 2:

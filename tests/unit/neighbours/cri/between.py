@@ -1,7 +1,5 @@
 """A relay's session between two strict ends, with a clock, a watcher and a decider that the test holds in its hand."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ have to answer with an error: frames between HEADERS and CONTINUATION, more DATA
 DATA or headers of a stream that has ended, header blocks that its decoder does not understand.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 

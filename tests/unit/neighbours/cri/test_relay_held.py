@@ -1,29 +1,20 @@
 """Calls that are held for a verdict, each a story between a strict client and a strict runtime."""
 
-from __future__ import annotations
-
 import gzip
 import sys
 from types import FrameType
+from unittest import mock
 
 import pytest
 
 from nodeward.core.errors import WireError
 from nodeward.neighbours.cri import book
-from nodeward.neighbours.cri.calls import Call, Fate, Pass, Refuse, Replace, Verdict
+from nodeward.neighbours.cri.calls import Fate, Pass, Refuse, Replace
 from nodeward.neighbours.cri.flow import FRAME_BYTES
 from nodeward.neighbours.cri.held import HOLD_NS
 from nodeward.neighbours.cri.session import RelayedConnection
 from tests.unit.neighbours.cri import strict
 from tests.unit.neighbours.cri.between import BUSY, OK, TRAILERS, Between, after, answer, ask, status
-
-
-def _raise(call: Call, body: bytes) -> Verdict | None:
-    raise ZeroDivisionError
-
-
-def _cannot_read(call: Call, body: bytes) -> Verdict | None:
-    raise WireError("cri", "odd")
 
 
 def test_a_held_request_waits_while_others_pass_and_goes_on_byte_for_byte() -> None:
@@ -352,10 +343,10 @@ def test_a_held_call_that_cannot_be_decided_is_answered_by_on_error(
 
 def test_a_decider_that_raises_or_never_answers_is_an_undecided_call() -> None:
     rig = Between(on_error=Refuse(13, "nodeward"))
-    rig.judge.at_once = _raise
+    rig.judge.at_once = mock.Mock(side_effect=ZeroDivisionError)
     ask(rig, 1, "HoldCreate")
     assert status(rig, 1) == (b"13", b"nodeward: the decision failed (ZeroDivisionError), see the relay's log")
-    rig.judge.at_once = _cannot_read
+    rig.judge.at_once = mock.Mock(side_effect=WireError("cri", "odd"))
     ask(rig, 3, "HoldCreate")
     assert status(rig, 3) == (b"13", b"nodeward: cri: odd")
     rig.judge.at_once = lambda call, body: None

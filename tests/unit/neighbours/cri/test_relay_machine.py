@@ -6,8 +6,6 @@ Where nothing is held, either end has all bytes of the other and no others; what
 is held, test_relay_held.py has, and tests/component/relay at a socket.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ What the strict ends themselves refuse (frames inside a header block, windows, h
 of streams that have ended) is checked in every one of these tests.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from nodeward.neighbours.cri import book, flow
@@ -227,8 +225,6 @@ GARBAGE = {
     "settings of odd length": strict.frame(4, 0, 0, b"12345"),
     "a pushed answer": strict.frame(5, strict.END_HEADERS, 1, b"\0\0\0\2\x82"),
 }
-
-
 OF_ONE_SIDE = {"no preface": "client", "a pushed answer": "runtime"}
 BY_SIDE = [(side, what) for side in ("client", "runtime") for what in GARBAGE if OF_ONE_SIDE.get(what, side) == side]
 

@@ -148,10 +148,9 @@ def test_an_error_is_no_figure_and_where_nobody_listens_nothing_is_known(tmp_pat
 
 def test_one_that_hangs_is_waited_for_a_second_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shim_socket, "PATIENCE_S", 0.05)
-    hangs = asyncio.Event
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await hangs().wait()
+        await asyncio.Event().wait()
 
     assert asked(tmp_path, hang) is None
 

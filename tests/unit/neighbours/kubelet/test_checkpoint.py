@@ -1,7 +1,5 @@
 """The reader of kubelet's checkpoint, told when it changes and only then; and a rival who offers the same name."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import dataclasses

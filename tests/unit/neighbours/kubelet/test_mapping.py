@@ -1,7 +1,5 @@
 """Kubelet's messages, and the words of `keys`."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -22,10 +22,6 @@ from nodeward.neighbours.sockets.kube_http import Endpoint, KubeHttpError, KubeR
 Json = dict[str, object]
 
 
-def b64(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
-
-
 def kubeconfig(cluster: Json, user: Json, **top: object) -> str:
     config: Json = {
         "apiVersion": "v1",
@@ -46,7 +42,8 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_a_token_and_a_ca_given_as_data(tmp_path: Path) -> None:
-    path = written(tmp_path, kubeconfig({"certificate-authority-data": b64("PEM")}, {"token": "t"}))
+    authority: Json = {"certificate-authority-data": base64.b64encode(b"PEM").decode()}
+    path = written(tmp_path, kubeconfig(authority, {"token": "t"}))
     assert from_kubeconfig(path) == Endpoint("https://10.0.0.1:6443", ca_pem="PEM", token="t")
 
 

@@ -27,7 +27,6 @@ WHO = "nodeward: default/web, container app: "
 LIMITS = "nodeward.io/limits"
 LIMITED = json.dumps({"app": {EPC: "12288"}})
 LARGEST = "18446744073709551614"
-UNKNOWN = f"{WHO}nobody knows this pod"
 LACKS = f"declares 4096 of {EPC}, which this kernel cannot limit"
 
 
@@ -73,7 +72,7 @@ def test_a_pod_that_nobody_knows_is_left_alone_or_as_the_settings_say(
     rig = HookRig(rule=LimitsSettings(unknown_pod=unknown))
     outcome = rig.run()
     assert (rig.limit(), outcome.code) == (limit, code)
-    for words in (UNKNOWN, f"{starts}limits.unknown_pod is {unknown.value}", "nodeward status"):
+    for words in (f"{WHO}nobody knows this pod", f"{starts}limits.unknown_pod is {unknown.value}", "nodeward status"):
         assert words in outcome.said
     assert HookRig(SimKernel({"sev": 3})).run() == Outcome(0), "nothing to speak of where nothing can be limited"
 

@@ -175,9 +175,7 @@ async def test_a_create_that_was_answered_too_late_has_nothing_of_the_answer(nod
 
 
 @pytest.mark.parametrize("on_late", OnLate)
-async def test_what_is_not_read_back_in_time_is_started_or_refused_as_the_settings_say(
-    on_late: OnLate,
-) -> None:
+async def test_what_is_not_read_back_in_time_is_started_or_refused_as_the_settings_say(on_late: OnLate) -> None:
     node = Pinned(1, on_late)
     other = await node.begun("c1")
     whole, _ = node.created("c2", "", 2)

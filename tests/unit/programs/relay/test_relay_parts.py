@@ -1,8 +1,6 @@
 """Gates, chains of deciders, what becomes of calls while no daemon answers, new settings and note of a last policy,
 without sockets; when a relay is missed."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import logging

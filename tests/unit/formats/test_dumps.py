@@ -132,9 +132,7 @@ def test_bytes_that_are_no_text_are_kept_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("text", ['a\\b"', "\x01\\u00", 'x"', "\\"], ids=["quote", "control", "plain", "backslash"])
-def test_a_line_that_is_too_long_is_cut_between_escapes_and_stays_yaml(
-    monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+def test_a_line_too_long_is_cut_between_escapes_and_stays_yaml(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr(dump_lines, "MAX_LINE", 200)
     for short in range(8):
         whole = "z" * short + text * 200

@@ -121,9 +121,7 @@ def test_what_must_never_be_indexed_stays_so() -> None:
 
 
 @given(st.lists(st.tuples(HEADERS, st.sampled_from([None, 0, 50, 4096, 10_000])), max_size=8))
-def test_a_shadow_decoder_says_what_the_receiver_decodes(
-    blocks: list[tuple[list[tuple[bytes, bytes]], int | None]],
-) -> None:
+def test_a_shadow_decoder_decodes_as_its_receiver(blocks: list[tuple[list[tuple[bytes, bytes]], int | None]]) -> None:
     encoder, shadow = Encoder(), ShadowDecoder()
     for headers, size in blocks:
         if size is not None:

@@ -178,9 +178,7 @@ def test_what_an_update_does_not_say_stays_and_no_limit_is_said_by_less_than_zer
         ((0, 0, 0, "0-4000000000"), "the cpuset: '0-4000000000' is neither a CPU nor a range; write"),
     ],
 )
-def test_an_impossible_value_counts_as_not_said_and_a_sentence_tells_it(
-    said: tuple[int, int, int, str], fault: str
-) -> None:
+def test_an_impossible_value_counts_as_not_said_and_is_told(said: tuple[int, int, int, str], fault: str) -> None:
     record, (sentence,) = cpu_record(*said, BEFORE)
     assert record == BEFORE
     assert sentence.startswith(fault)

@@ -45,6 +45,11 @@ from tests.rigs.turned import TurnedClock
 from tests.unit.features.build import EPC, RULE, ManualClock, container_spec, node, pod_spec, started
 
 
+@pytest.fixture
+def kernel() -> SimKernel:
+    return folders()
+
+
 def test_nothing_is_written_while_the_api_server_has_never_answered() -> None:
     kernel, lane = folders(), InlineLane()
     with pytest.raises(asyncio.CancelledError):
@@ -66,9 +71,8 @@ def test_nothing_is_written_while_the_api_server_has_never_answered() -> None:
     ],
 )
 def test_a_state_file_that_cannot_be_understood_is_not_used_and_why_is_said(
-    data: bytes, why: str, caplog: pytest.LogCaptureFixture
+    kernel: SimKernel, data: bytes, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kernel = folders()
     kernel.replace(last_known.FILE.path_in(FOLDER), data)
     assert read(kernel, FOLDER).pods == ()
     assert re.search(f"last-known=ignored path={last_known.FILE.path_in(FOLDER)} error=.*{why}", caplog.text)
@@ -80,8 +84,7 @@ def test_a_folder_that_cannot_be_made_is_said_and_no_end(caplog: pytest.LogCaptu
     assert "folder=missing path=/data error=" in caplog.text
 
 
-def test_what_pods_request_of_the_cpus_comes_back_and_an_older_release_has_not_said_it() -> None:
-    kernel = folders()
+def test_what_pods_request_of_the_cpus_comes_back_and_an_older_release_has_not_said_it(kernel: SimKernel) -> None:
     asking = replace(container_spec("app", 5), cpu_m=1500, cpu_limit_m=2000)
     spec = replace(pod_spec("u", asking), qos=Qos.BURSTABLE, pod_level=True, source=Source.DISK)
     data = last_known.FILE.encode(last_known.Remembered((spec,), 1))
@@ -189,8 +192,7 @@ def lines(kernel: SimKernel) -> list[bytes]:
     return kernel.read(PATH, 1 << 24).splitlines(keepends=True)
 
 
-def test_a_record_does_not_outgrow_its_bound_by_more_than_a_batch() -> None:
-    kernel = folders()
+def test_a_record_does_not_outgrow_its_bound_by_more_than_a_batch(kernel: SimKernel) -> None:
     life = Life(kernel, max_bytes=65_536)
     for _ in range(400):
         life.decides(20)
@@ -210,8 +212,7 @@ class FullDisk(FaultyFiles):
             raise OSError(errno.ENOSPC, "No space left on device", path)
 
 
-def test_what_a_full_disk_did_not_take_does_not_count_towards_the_bound() -> None:
-    kernel = folders()
+def test_what_a_full_disk_did_not_take_does_not_count_towards_the_bound(kernel: SimKernel) -> None:
     files = FullDisk(kernel)
     life = Life(files, max_bytes=65_536)
     life.decides(3)
@@ -227,8 +228,7 @@ def test_what_a_full_disk_did_not_take_does_not_count_towards_the_bound() -> Non
     assert found.events >= 5
 
 
-def test_what_gathers_behind_a_lost_batch_is_lost_with_it() -> None:
-    kernel = folders()
+def test_what_gathers_behind_a_lost_batch_is_lost_with_it(kernel: SimKernel) -> None:
     life = Life(FaultyFiles(kernel, fail_at=3, fail_errno=errno.ENOSPC))
     life.decides(2)
     life.decides(2, lands=False)  # this batch fails
@@ -242,8 +242,7 @@ def test_what_gathers_behind_a_lost_batch_is_lost_with_it() -> None:
     assert heads.index(b'["torn",') == heads.index(b'["segmen', 1) - 1, "nothing stands between"
 
 
-def test_replay_believes_no_gap_and_no_line_that_comes_late() -> None:
-    kernel = folders()
+def test_replay_believes_no_gap_and_no_line_that_comes_late(kernel: SimKernel) -> None:
     Life(kernel).decides(6)
     head, *pairs = lines(kernel)
     steps = [pairs[at : at + 2] for at in range(0, len(pairs), 2)]
@@ -270,8 +269,7 @@ class LateDisk(FaultyFiles):
             life.decides(2)
 
 
-def test_a_rotation_that_lands_late_replaces_nothing_newer_and_what_is_lost_is_said() -> None:
-    kernel = folders()
+def test_a_rotation_that_lands_late_replaces_nothing_newer_and_what_is_lost_is_said(kernel: SimKernel) -> None:
     files = LateDisk(kernel)
     files.life = life = Life(files, max_bytes=4_096)
     for _ in range(400):
@@ -299,8 +297,7 @@ def test_a_full_nodes_head_is_encoded_bit_by_bit() -> None:
 ROOT = "/sys/fs/cgroup"
 
 
-def test_nothing_of_a_damaged_or_unknown_last_good_file_is_used() -> None:
-    kernel = folders()
+def test_nothing_of_a_damaged_or_unknown_last_good_file_is_used(kernel: SimKernel) -> None:
     for data in (b"{", b'{"v": 99, "holds": {}}', b'{"v": 1, "holds": {"limits": {"new_in_v9": 1}}}'):
         kernel.replace(last_good.FILE.path_in(FOLDER), data)
         assert last_good.read(kernel, FOLDER, {}) is None

@@ -212,9 +212,7 @@ def test_a_recorder_that_fails_stops_no_goal() -> None:
     assert core.faults["record"] >= 2
 
 
-def test_a_command_without_the_rights_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_without_rights_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def refused(**_: str) -> None:
         raise PermissionError(13, "Permission denied", "/run/nodeward")
 

@@ -87,9 +87,7 @@ def test_goals_are_gathered_before_the_lane_begins() -> None:
     assert len(lane.jobs) == 2
 
 
-async def waiting_behind_a_batch(
-    lane: HandLane, gathered: list[Callable[[], None]]
-) -> tuple[Slots, asyncio.Task[None]]:
+async def waits_behind_a_batch(lane: HandLane, gathered: list[Callable[[], None]]) -> tuple[Slots, asyncio.Task[None]]:
     """A batch is under way; a goal came meanwhile, and somebody waits for it."""
     slots, _ = slots_on(lane, gathered.append)
     slots.set([goal(OTHER)])
@@ -102,7 +100,7 @@ async def waiting_behind_a_batch(
 
 async def test_who_waits_behind_a_batch_is_not_held_up_by_what_is_gathered() -> None:
     lane, gathered = HandLane(), list[Callable[[], None]]()
-    slots, waits = await waiting_behind_a_batch(lane, gathered)
+    slots, waits = await waits_behind_a_batch(lane, gathered)
     (_, done, _) = lane.jobs.pop()
     done(OSError("no matter"))
     assert len(lane.jobs) == 1
@@ -114,7 +112,7 @@ async def test_who_waits_behind_a_batch_is_not_held_up_by_what_is_gathered() -> 
 
 async def test_who_waits_for_a_goal_that_is_forgotten_before_it_began_waits_no_longer() -> None:
     lane, gathered = HandLane(), list[Callable[[], None]]()
-    slots, waits = await waiting_behind_a_batch(lane, gathered)
+    slots, waits = await waits_behind_a_batch(lane, gathered)
     slots.set([], forget=[goal(HERE).target])
     gathered.pop()()
     await asyncio.wait_for(waits, 5.0)

@@ -344,9 +344,7 @@ def test_what_is_amiss_is_found(sharing: KeySharing, code: str, what: str) -> No
         pytest.param({"c/d": 16}, ["keys-nfd-late"], id="master-gone-since"),
     ],
 )
-def test_what_the_node_has_now_comes_before_what_the_daemon_saw(
-    on_node: Mapping[str, int] | None, expected: list[str]
-) -> None:
+def test_the_node_itself_comes_before_the_daemons_view(on_node: Mapping[str, int] | None, expected: list[str]) -> None:
     facts = KeyFacts((replace(ROW, sharing=WELL_KEYED),), OBJECT, has_checkpoint=True, on_node=on_node)
     assert [one.code for one in keys(facts) if one.severity is Severity.WARNING] == expected
 

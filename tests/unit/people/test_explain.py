@@ -131,9 +131,7 @@ EARLIER = "sgx_epc: unmanaged (last written by us in an earlier life of the daem
         pytest.param(lambda: sampled(known_by({}), 5), (), ("last written by us",), id="of an unknown pod: whose?"),
     ],
 )
-def test_a_containers_limit_is_explained(
-    make: Callable[[], Told], has: tuple[str, ...], lacks: tuple[str, ...]
-) -> None:
+def test_a_container_limit_is_explained(make: Callable[[], Told], has: tuple[str, ...], lacks: tuple[str, ...]) -> None:
     text = said(make())
 
     assert [one for one in has if one not in text] == []

@@ -81,9 +81,7 @@ def test_images_of_another_service_go_through_its_relay_or_stay(node: EndpointFi
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["by default", "by name"])
-def test_images_of_the_runtime_are_not_led_where_those_of_another_service_are_relayed(
-    node: EndpointFiles, named: bool
-) -> None:
+def test_images_of_the_runtime_are_not_led_where_another_services_are_relayed(node: EndpointFiles, named: bool) -> None:
     """The relay's first socket serves none then."""
     if named:
         images(node, THEIRS)

@@ -273,9 +273,7 @@ DUMP_FILES = {
 
 
 @pytest.mark.parametrize(("line", "levels"), DUMPED.values(), ids=DUMPED)
-def test_rules_and_defaults_of_a_dump_are_those_of_the_generation_that_has_the_option(
-    line: str, levels: tuple[str, ...]
-) -> None:
+def test_rules_and_defaults_of_a_dump_are_those_of_the_options_generation(line: str, levels: tuple[str, ...]) -> None:
     rules = dump_rules.parse(choose(line, DUMP_FILES).pairs["dump.rules"])
     assert tuple(rules.level(name).name for name in ("Version", "CreateContainer", "ListContainers")) == levels
 

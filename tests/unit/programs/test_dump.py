@@ -130,9 +130,7 @@ def numbered(sizes: list[int], first: int = 1) -> list[bytes]:
 
 
 @given(SOME, st.lists(ORDERS))
-def test_bytes_that_are_stored_late_and_in_any_order_are_never_read_torn(
-    sizes: list[int], orders: list[list[int]]
-) -> None:
+def test_bytes_stored_late_and_in_any_order_are_never_read_torn(sizes: list[int], orders: list[list[int]]) -> None:
     put, taken, kernel = bytearray(), bytearray(), os.eventfd_write
     with mock.patch.object(dump_ring, "BYTES", ROUND), pair() as (near, far):
 
@@ -351,9 +349,7 @@ def test_a_relay_is_not_taken_to_have_given_up_by_half() -> None:
         assert (half.given_up, half.left) == (False, (0, 0))
 
 
-def test_a_failed_rotation_costs_messages_and_no_file_and_is_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failed_rotation_costs_messages_no_file_and_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """FILE.1 is a folder until somebody clears it away."""
     path, kept = tmp_path / "cri.dump", tmp_path / "cri.dump.1"
     kept.mkdir()

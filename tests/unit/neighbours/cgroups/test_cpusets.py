@@ -165,9 +165,7 @@ def test_a_kernel_without_the_controller_is_a_failure_and_is_looked_at_again(tmp
         (errno.ENOENT, False, r"\+cpuset is refused: the cgroup does not get the cpuset controller from above"),
     ],
 )
-def test_what_the_kernel_refuses_is_a_failure_with_its_reason(
-    tmp_path: Path, code: int, controller: bool, why: str
-) -> None:
+def test_what_the_kernel_refuses_fails_with_its_reason(tmp_path: Path, code: int, controller: bool, why: str) -> None:
     kernel = made(tmp_path, controller=controller)
     kernel.refuses = code
     with pytest.raises(OSError, match=why) as failed:

@@ -112,9 +112,7 @@ def test_the_tree_with_misc_is_found(tmp_path: Path, paths: tuple[str, ...], mou
         pytest.param(ROOT, HYBRID, "", "", id="kernel-without-misc"),
     ],
 )
-def test_a_root_that_cannot_be_used_says_why(
-    tmp_path: Path, root: str, mounts: str, controllers: str, says: str
-) -> None:
+def test_an_unusable_root_says_why(tmp_path: Path, root: str, mounts: str, controllers: str, says: str) -> None:
     files = host(tmp_path, "etc/hosts", f"{ROOT[1:]}/pids/cgroup.procs", mounts=mounts, controllers=controllers)
 
     fault = find(files, root).fault
@@ -161,9 +159,7 @@ def test_a_limit_is_written_where_the_runtime_made_no_cgroup(kernel: SimKernel) 
 
 
 @pytest.mark.parametrize(("path", "value"), [("/kubepods/pod2", "4096"), ("/kubepods/pod2", "max"), (APP, "max")])
-def test_nothing_is_made_for_what_is_in_no_tree_nor_to_take_a_limit_back(
-    kernel: SimKernel, path: str, value: str
-) -> None:
+def test_nothing_is_made_for_what_is_in_no_tree_or_to_lift_a_limit(kernel: SimKernel, path: str, value: str) -> None:
     with pytest.raises(FileNotFoundError):
         writer.set_limit(kernel, V1, path, EPC, value)
 

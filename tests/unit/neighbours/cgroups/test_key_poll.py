@@ -51,14 +51,17 @@ class Bench:
         return asyncio.ensure_future(self.poll.fetch("tdx"))
 
 
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
 async def turns() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
 
 
-async def test_a_look_that_fell_due_meanwhile_begins_when_the_one_under_way_has_landed() -> None:
-    bench = Bench()
-
+async def test_a_look_that_fell_due_meanwhile_begins_when_the_one_under_way_has_landed(bench: Bench) -> None:
     class Turns(ManualClock):
         async def sleep(self, seconds: float) -> None:
             await asyncio.sleep(0)
@@ -71,8 +74,7 @@ async def test_a_look_that_fell_due_meanwhile_begins_when_the_one_under_way_has_
     await asyncio.gather(looking, return_exceptions=True)
 
 
-async def test_a_lanes_thread_never_asks_who_the_pods_are() -> None:
-    bench = Bench()
+async def test_a_lanes_thread_never_asks_who_the_pods_are(bench: Bench) -> None:
     asked: list[int] = []
 
     def homes() -> keys.Homes:
@@ -88,8 +90,7 @@ async def test_a_lanes_thread_never_asks_who_the_pods_are() -> None:
     assert asked == [threading.get_ident()]
 
 
-async def test_a_question_has_its_own_sample_told_before_it_is_answered() -> None:
-    bench = Bench()
+async def test_a_question_has_its_own_sample_told_before_it_is_answered(bench: Bench) -> None:
     asked = bench.ask()
     await turns()
     bench.charge("/kubepods/poda")
@@ -99,8 +100,7 @@ async def test_a_question_has_its_own_sample_told_before_it_is_answered() -> Non
     assert await asked == ""
 
 
-async def test_a_sample_tells_when_it_began_however_late_it_lands() -> None:
-    bench = Bench()
+async def test_a_sample_tells_when_it_began_however_late_it_lands(bench: Bench) -> None:
     bench.poll._begin(due=True)
     began_ns = bench.clock.now_ns()
     bench.clock.ns += 3_000_000_000
@@ -108,9 +108,8 @@ async def test_a_sample_tells_when_it_began_however_late_it_lands() -> None:
     assert [event.read_ns for event in bench.told] == [began_ns]
 
 
-async def test_a_sample_that_began_before_the_question_does_not_answer_it() -> None:
+async def test_a_sample_that_began_before_the_question_does_not_answer_it(bench: Bench) -> None:
     """Given a sample under way and a foreign VM that comes after it has read, then the answer has seen that VM."""
-    bench = Bench()
     bench.poll._begin(due=True)
     asked = bench.ask()
     await turns()
@@ -123,8 +122,7 @@ async def test_a_sample_that_began_before_the_question_does_not_answer_it() -> N
     assert [event.roots["tdx"] for event in bench.told] == [(0, 0), (1, 1)]
 
 
-async def test_a_sample_that_began_after_the_question_answers_all_who_asked() -> None:
-    bench = Bench()
+async def test_a_sample_that_began_after_the_question_answers_all_who_asked(bench: Bench) -> None:
     asked = [bench.ask() for _ in range(3)]
     await turns()
     late = bench.ask()
@@ -136,8 +134,7 @@ async def test_a_sample_that_began_after_the_question_answers_all_who_asked() ->
     assert [await one for one in (*asked, late)] == ["", "", "", ""]
 
 
-async def test_a_look_that_finds_nothing_new_answers_nobody() -> None:
-    bench = Bench()
+async def test_a_look_that_finds_nothing_new_answers_nobody(bench: Bench) -> None:
     bench.seq, bench.poll._swept_ns = 1, bench.clock.now_ns()
     bench.poll._begin(due=False)
     bench.lane.drain()
@@ -191,11 +188,10 @@ def test_an_idle_node_of_500_pods_costs_so_many_system_calls_a_second() -> None:
     assert 2 * PODS / (SWEEP_S + LOOK_S) <= a_second <= 1 / LOOK_S + (2 * PODS + 1 + OF_A_READ) / SWEEP_S
 
 
-async def test_a_cgroup_that_hangs_is_named_and_the_next_sample_goes_without_it(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_cgroup_that_hangs_is_named_and_the_next_sample_is_without_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keys, "FRESH_S", 0.02)
-    bench = Bench()
     asked = bench.ask()
     await turns()
     bench.reader._at = "/kubepods/poda"
@@ -208,9 +204,8 @@ async def test_a_cgroup_that_hangs_is_named_and_the_next_sample_goes_without_it(
     assert bench.told[-1].unread == (POD,)
 
 
-async def test_a_full_lane_is_said_and_who_gives_up_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_lane_is_said_and_who_gives_up_is_forgotten(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "FRESH_S", 0.02)
-    bench = Bench()
     bench.lane._depth = 0
     assert await bench.ask() == "the counters of keys are not read in time: other calls on cgroups take long"
     asked = bench.ask()
@@ -220,16 +215,16 @@ async def test_a_full_lane_is_said_and_who_gives_up_is_forgotten(monkeypatch: py
     assert bench.poll._asking == []
 
 
-async def test_a_failure_of_our_own_is_an_answer() -> None:
-    bench = Bench()
+async def test_a_failure_of_our_own_is_an_answer(bench: Bench) -> None:
     asked = bench.ask()
     await turns()
     bench.poll._landed(bench.reader, 0, KeyError("x"))
     assert await asked == "reading the counters of keys failed: KeyError('x')"
 
 
-async def test_however_often_a_sample_is_asked_for_whose_foreign_use_is_is_looked_for_every_two_seconds() -> None:
-    bench = Bench()
+async def test_however_often_a_sample_is_asked_for_whose_foreign_use_is_is_looked_for_every_two_seconds(
+    bench: Bench,
+) -> None:
     listed: list[int] = []
     bench.kernel.make_cgroup(f"{ROOT}/machine.slice")
     bench.charge("/machine.slice")

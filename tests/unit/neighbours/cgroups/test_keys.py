@@ -109,9 +109,7 @@ def test_keys_that_no_known_pod_holds_are_found_where_they_are(kernel: SimKernel
         ("/kubepods/burstable/vm", ""),
     ],
 )
-def test_a_key_in_the_cgroup_of_a_pod_that_no_runtime_told_of_has_the_pods_uid(
-    kernel: SimKernel, path: str, uid: str
-) -> None:
+def test_a_key_in_a_cgroup_of_a_pod_unknown_to_the_runtime_has_its_uid(kernel: SimKernel, path: str, uid: str) -> None:
     above = ROOT
     for name in path.split("/")[1:]:
         kernel.write(f"{above}/cgroup.subtree_control", b"+misc")
@@ -122,9 +120,7 @@ def test_a_key_in_the_cgroup_of_a_pod_that_no_runtime_told_of_has_the_pods_uid(
     assert (found.path, found.pod) == (path, uid)
 
 
-def test_a_user_with_a_key_and_very_many_cgroups_holds_up_no_sample(
-    kernel: SimKernel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_with_a_key_and_many_cgroups_holds_up_no_sample(kernel: SimKernel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "MAX_FOLDERS", 100)
     for number in range(500):
         kernel.mkdir(f"{ROOT}/machine.slice/a{number}")
@@ -135,9 +131,7 @@ def test_a_user_with_a_key_and_very_many_cgroups_holds_up_no_sample(
     assert (found.roots, found.elsewhere) == ({"tdx": (1, 1)}, ()), "it counts all the same"
 
 
-def test_a_pod_made_anew_under_the_same_path_is_read_again_and_a_gone_one_gives_its_descriptor_back(
-    kernel: SimKernel,
-) -> None:
+def test_a_pod_made_again_is_read_again_and_a_gone_one_gives_its_descriptor_back(kernel: SimKernel) -> None:
     reader = KeyReader(kernel, Tree(kernel, ROOT))
     sample(reader)
     kernel.rmdir(f"{ROOT}/kubepods/poda")

@@ -87,9 +87,7 @@ def test_a_missing_limit_is_set_once_and_nothing_else_is_written(kernel: Kernel,
 
 
 @pytest.mark.parametrize(("resource", "value", "other"), [("memory", "1048576", "2097152"), ("cpu", "500", "700")])
-def test_a_limit_of_somebody_else_stays_and_ours_is_changed(
-    kernel: Kernel, resource: str, value: str, other: str
-) -> None:
+def test_a_limit_of_another_stays_and_ours_is_changed(kernel: Kernel, resource: str, value: str, other: str) -> None:
     kernel.perform(resource, value)
     before = len(kernel.writes)
     assert kernel.perform(resource, other) == Written(wrote=False, old=f"{value}, which somebody else has set")

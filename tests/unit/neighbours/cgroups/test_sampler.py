@@ -46,9 +46,7 @@ class Disturbed(FaultyFiles):
         return super().wait(handles, timeout_s)
 
 
-def test_a_cgroup_is_read_whole_a_change_is_seen_and_what_is_unchanged_is_not_understood_again(
-    kernel: SimKernel,
-) -> None:
+def test_a_cgroup_is_read_whole_a_change_is_seen_and_what_is_unchanged_is_not_parsed_again(kernel: SimKernel) -> None:
     reader = sampler.Reader(kernel, Tree(kernel, ROOT))
     found = reader.read(["/pod"])
     assert found.capacity is not None
@@ -111,9 +109,7 @@ def test_a_cgroup_of_another_tree_is_not_gone(kernel: SimKernel) -> None:
     assert reader.read([pod]).gone == (pod,)
 
 
-def test_a_cgroup_that_is_gone_is_said_to_be_gone_and_descriptors_that_nobody_needs_are_given_back(
-    kernel: SimKernel,
-) -> None:
+def test_a_gone_cgroup_is_said_to_be_gone_and_descriptors_that_nobody_needs_are_given_back(kernel: SimKernel) -> None:
     reader = sampler.Reader(kernel, Tree(kernel, ROOT))
     for paths, files in ((["/pod"], 5), ([], 0), (["/pod"], 5)):
         reader.read(paths)
@@ -158,9 +154,7 @@ def test_a_kernel_without_the_controller_says_so() -> None:
     assert not read_capacity(kernel, Tree(kernel, ROOT)).controller
 
 
-def test_a_cgroup_that_cannot_be_looked_for_is_not_said_to_be_gone(
-    kernel: SimKernel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cgroup_whose_stat_fails_is_not_said_to_be_gone(kernel: SimKernel, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = sampler.Reader(kernel, Tree(kernel, ROOT))
     assert reader.read(["/gone"]).gone == ("/gone",)
 

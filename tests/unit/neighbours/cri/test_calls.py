@@ -203,9 +203,7 @@ def listed(*ids: str) -> bytes:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha2"])
-def test_a_pull_is_kept_from_its_beginning_without_its_credentials(
-    version: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_pull_is_kept_from_its_beginning_without_credentials(version: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     there = Told()
     call = there.begin("PullImage", pull(), service="ImageService", version=version)

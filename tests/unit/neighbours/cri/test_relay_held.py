@@ -17,8 +17,12 @@ from tests.unit.neighbours.cri import strict
 from tests.unit.neighbours.cri.between import BUSY, OK, TRAILERS, Between, after, answer, ask, status
 
 
-def test_a_held_request_waits_while_others_pass_and_goes_on_byte_for_byte() -> None:
-    rig = Between()
+@pytest.fixture
+def rig() -> Between:
+    return Between()
+
+
+def test_a_held_request_waits_while_others_pass_and_goes_on_byte_for_byte(rig: Between) -> None:
     rig.client.headers(1, strict.request("HoldCreate"))
     rig.client.data(1, strict.message(b"held")[:3], padding=9)
     rig.client.data(1, strict.message(b"held")[3:])
@@ -40,9 +44,8 @@ def test_a_held_request_waits_while_others_pass_and_goes_on_byte_for_byte() -> N
     after(rig)
 
 
-def test_a_method_without_its_first_slash_is_held_too() -> None:
+def test_a_method_without_its_first_slash_is_held_too(rig: Between) -> None:
     """Or it would be a way past the decider: containerd 1.7 serves such calls (tests/real/test_relay.py)."""
-    rig = Between()
     path = (b":path", b"runtime.v1.RuntimeService/HoldCreate")
     rig.client.headers(1, [path if name == b":path" else (name, value) for name, value in strict.request("Version")])
     rig.client.data(1, strict.message(b"ask"), end=True)
@@ -51,8 +54,7 @@ def test_a_method_without_its_first_slash_is_held_too() -> None:
     assert rig.runtime.streams[1].body == b""
 
 
-def test_what_a_replacement_owes_keeps_later_requests_back_until_the_runtime_grants() -> None:
-    rig = Between()
+def test_what_a_replacement_owes_keeps_later_requests_back_until_the_runtime_grants(rig: Between) -> None:
     ask(rig, 1, "HoldCreate", b"small")
     rig.verdict(1, Replace(b"L" * 60_000))
     assert bytes(rig.runtime.streams[1].body) == strict.message(b"L" * 60_000)
@@ -69,8 +71,7 @@ def test_what_a_replacement_owes_keeps_later_requests_back_until_the_runtime_gra
     assert rig.client.send_window == rig.runtime.granted
 
 
-def test_a_client_that_grants_nothing_hears_a_refusal_all_the_same() -> None:
-    rig = Between()
+def test_a_client_that_grants_nothing_hears_a_refusal_all_the_same(rig: Between) -> None:
     rig.client.settings({strict.INITIAL: 0})
     rig.settle()
     ask(rig, 1, "HoldCreate")
@@ -79,8 +80,7 @@ def test_a_client_that_grants_nothing_hears_a_refusal_all_the_same() -> None:
     assert rig.client.streams[1].got_end
 
 
-def test_a_held_frame_larger_than_a_window_that_shrank_goes_on_in_pieces() -> None:
-    rig = Between()
+def test_a_held_frame_larger_than_a_window_that_shrank_goes_on_in_pieces(rig: Between) -> None:
     rig.client.headers(1, strict.request("HoldCreate"))
     rig.client.data(1, strict.message(b"c" * 100), end=True, padding=50)
     rig.settle()
@@ -96,8 +96,7 @@ def test_a_held_frame_larger_than_a_window_that_shrank_goes_on_in_pieces() -> No
     assert rig.client.send_window == rig.runtime.granted, "the padding that was left out is given back"
 
 
-def test_a_refused_call_is_answered_by_us_and_reset_at_the_runtime() -> None:
-    rig = Between()
+def test_a_refused_call_is_answered_by_us_and_reset_at_the_runtime(rig: Between) -> None:
     ask(rig, 1, "HoldCreate")
     rig.verdict(1, Refuse(8, "pod ü: 100 % used"))
     assert status(rig, 1) == (b"8", b"pod %C3%BC: 100 %25 used")
@@ -112,9 +111,8 @@ def test_a_refused_call_is_answered_by_us_and_reset_at_the_runtime() -> None:
     assert rig.client.send_window == rig.runtime.granted
 
 
-def test_a_runtime_that_answers_a_refused_call_nonetheless_confuses_nobody() -> None:
+def test_a_runtime_that_answers_a_refused_call_nonetheless_confuses_nobody(rig: Between) -> None:
     """Its header block, which fills the table, was on the way; then a hundred calls, by strict decoders."""
-    rig = Between()
     ask(rig, 1, "HoldCreate")
     rig.runtime.headers(1, (*OK, (b"x-late", b"1")))
     rig.runtime.data(1, strict.message(b"late"))
@@ -133,9 +131,8 @@ def test_a_runtime_that_answers_a_refused_call_nonetheless_confuses_nobody() -> 
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["refused", "refused and answered nonetheless"])
-def test_a_block_of_ours_says_that_the_table_shrank_where_the_runtime_has_not_yet(late: bool) -> None:
+def test_a_block_of_ours_says_that_the_table_shrank_where_the_runtime_has_not_yet(rig: Between, late: bool) -> None:
     """The first block after the client's smaller HEADER_TABLE_SIZE is acknowledged must begin so (RFC 7541, 4.2)."""
-    rig = Between()
     ask(rig, 1, "HoldCreate")
     ask(rig, 3, "HoldCreate")
     if late:
@@ -176,8 +173,7 @@ def test_a_verdict_before_the_runtimes_settings_waits_for_them() -> None:
 
 
 @pytest.mark.parametrize("how", ["client resets", "runtime resets", "runtime answers", "runtime goes", "all over"])
-def test_a_held_call_whose_caller_or_runtime_goes_is_abandoned(how: str) -> None:
-    rig = Between()
+def test_a_held_call_whose_caller_or_runtime_goes_is_abandoned(rig: Between, how: str) -> None:
     ask(rig, 1, "HoldCreate")
     rig.clock.now += 40
     match how:
@@ -207,10 +203,9 @@ def test_a_held_call_whose_caller_or_runtime_goes_is_abandoned(how: str) -> None
 
 
 @pytest.mark.parametrize(("whole", "resets"), [(True, []), (False, [0])], ids=["whole", "half"])
-def test_a_client_whose_request_is_answered_before_it_has_ended_is_told_to_send_no_more(
-    whole: bool, resets: list[int]
+def test_a_client_answered_before_its_request_has_ended_is_told_to_send_no_more(
+    rig: Between, whole: bool, resets: list[int]
 ) -> None:
-    rig = Between()
     rig.client.headers(1, strict.request("HoldCreate"))
     rig.client.data(1, strict.message(b"c" * 100), end=whole)
     rig.settle()
@@ -224,9 +219,8 @@ def test_a_client_whose_request_is_answered_before_it_has_ended_is_told_to_send_
     assert (status(rig, 1)[0], rig.client.streams[1].resets) == (b"0", resets)
 
 
-def test_a_runtime_that_goes_still_answers_the_calls_up_to_the_last_one_it_names() -> None:
+def test_a_runtime_that_goes_still_answers_the_calls_up_to_the_last_one_it_names(rig: Between) -> None:
     """And the client hears which those are."""
-    rig = Between()
     for stream in (1, 3):
         ask(rig, stream, "HoldCreate")
     rig.runtime.goaway(1)
@@ -240,8 +234,7 @@ def test_a_runtime_that_goes_still_answers_the_calls_up_to_the_last_one_it_names
     assert status(rig, 1) == (b"0", b"")
 
 
-def test_a_hold_lasts_no_longer_than_five_seconds_or_the_clients_patience() -> None:
-    rig = Between()
+def test_a_hold_lasts_no_longer_than_five_seconds_or_the_clients_patience(rig: Between) -> None:
     ask(rig, 1, "HoldCreate")
     ask(rig, 3, "HoldCreate", b"", (b"grpc-timeout", b"3S"))
     assert rig.judge.asked[1][2] == HOLD_NS == 5 * 10**9
@@ -367,8 +360,7 @@ def test_a_call_that_is_held_as_the_relay_ends_is_refused_for_now() -> None:
     assert len(rig.judge.abandoned) == 1
 
 
-def test_gzip_is_decided_uncompressed_and_passes_as_it_came_or_replaced_uncompressed() -> None:
-    rig = Between()
+def test_gzip_is_decided_uncompressed_and_passes_as_it_came_or_replaced_uncompressed(rig: Between) -> None:
     squeezed = strict.message(gzip.compress(b"hello"), compressed=True)
     for stream in (1, 3):
         rig.client.headers(stream, strict.request("HoldCreate", (b"grpc-encoding", b"gzip")))

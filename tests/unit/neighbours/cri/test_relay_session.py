@@ -18,6 +18,11 @@ from tests.unit.neighbours.cri.between import BUSY, OK, TRAILERS, Between, after
 # ---- passing
 
 
+@pytest.fixture
+def rig() -> Between:
+    return Between()
+
+
 def test_a_watcher_sees_a_call_from_its_headers_to_its_status_and_text() -> None:
     rig = Between(enforces=False)
     ask(rig, 1, "CreateContainer")
@@ -45,8 +50,7 @@ def test_a_watcher_gets_each_message_of_a_streaming_call_as_it_passes() -> None:
 
 
 @pytest.mark.parametrize("who", ["client", "runtime"])
-def test_a_reset_ends_a_call_without_a_status(who: str) -> None:
-    rig = Between()
+def test_a_reset_ends_a_call_without_a_status(rig: Between, who: str) -> None:
     ask(rig, 1, "Version")
     (rig.client if who == "client" else rig.runtime).reset(1, 2)
     rig.settle()
@@ -78,8 +82,7 @@ def test_messages_that_find_no_memory_are_cut_and_pass_whole(monkeypatch: pytest
 # ---- the end
 
 
-def test_goaway_first_names_no_stream_and_at_last_the_last_one() -> None:
-    rig = Between()
+def test_goaway_first_names_no_stream_and_at_last_the_last_one(rig: Between) -> None:
     ask(rig, 7, "Version")
     assert rig.session.waits
     rig.session.goaway(last=False)
@@ -123,8 +126,7 @@ def test_nobody_who_watches_calls_only_is_given_messages() -> None:
     assert [kind for kind, _, _ in rig.watcher.told] == ["began", "ended"]
 
 
-def test_no_ping_is_ever_ours() -> None:
-    rig = Between()
+def test_no_ping_is_ever_ours(rig: Between) -> None:
     ask(rig, 1, "HoldCreate", b"x" * 10_000)
     rig.verdict(1, BUSY)
     after(rig)
@@ -159,9 +161,8 @@ def test_a_call_that_passes_waits_from_read_to_write_of_its_beginning_and_its_en
         pytest.param(BUSY, Fate.REFUSED, 8, id="is-refused"),
     ],
 )
-def test_a_held_call_waits_for_its_verdict(verdict: Verdict, fate: Fate, status: int) -> None:
+def test_a_held_call_waits_for_its_verdict(rig: Between, verdict: Verdict, fate: Fate, status: int) -> None:
     """From the last byte of its request: how slowly the client sends is not the relay's."""
-    rig = Between()
     rig.client.headers(1, strict.request("HoldThis"))
     rig.settle()
     rig.clock.now += 1_000_000
@@ -176,8 +177,7 @@ def test_a_held_call_waits_for_its_verdict(verdict: Verdict, fate: Fate, status:
     assert rig.tally.over_ == [(status, fate, 3_000)], "once, whatever comes after"
 
 
-def test_a_verdict_at_once_is_as_long_as_its_bytes_wait() -> None:
-    rig = Between()
+def test_a_verdict_at_once_is_as_long_as_its_bytes_wait(rig: Between) -> None:
     rig.judge.at_once = lambda call, body: Pass()
     rig.write_ns = 50
     ask(rig, 1, "HoldThis")
@@ -186,8 +186,7 @@ def test_a_verdict_at_once_is_as_long_as_its_bytes_wait() -> None:
     assert rig.tally.over_ == [(0, Fate.ALLOWED, 100)]
 
 
-def test_a_held_call_without_any_message_is_one_that_was_not_decided() -> None:
-    rig = Between()
+def test_a_held_call_without_any_message_is_one_that_was_not_decided(rig: Between) -> None:
     rig.client.headers(1, strict.request("HoldCreate"), end=True)
     rig.settle()
     answer(rig, 1)
@@ -259,9 +258,10 @@ def test_what_cannot_be_followed_passes_unseen_where_nothing_can_be_held(side: s
 
 @pytest.mark.parametrize("held", [True, False], ids=["held", "nothing-held"])
 @pytest.mark.parametrize(("side", "what"), [one for one in BY_SIDE if one[1] != "no preface"])
-def test_what_cannot_be_followed_ends_both_where_calls_can_be_held(side: str, what: str, held: bool) -> None:
+def test_what_cannot_be_followed_ends_both_where_calls_can_be_held(
+    rig: Between, side: str, what: str, held: bool
+) -> None:
     """Also while none is: the next one could not be seen."""
-    rig = Between()
     if held:
         ask(rig, 1, "HoldCreate")
     (rig.session.from_client if side == "client" else rig.session.from_runtime)(GARBAGE[what])
@@ -276,8 +276,7 @@ def test_what_cannot_be_followed_ends_both_where_calls_can_be_held(side: str, wh
     assert rig.session.runtime_out == rig.session.client_out == []
 
 
-def test_calls_without_end_are_bounded() -> None:
-    rig = Between()
+def test_calls_without_end_are_bounded(rig: Between) -> None:
     for stream in range(1, 2 * MAX_CALLS + 3, 2):
         rig.client.headers(stream, strict.request("Version"))
         if stream % 1000 == 1:
@@ -286,8 +285,7 @@ def test_calls_without_end_are_bounded() -> None:
     assert "more than 4096 calls" in rig.session.over
 
 
-def test_refusals_without_end_are_remembered_in_no_more_than_may_be() -> None:
-    rig = Between()
+def test_refusals_without_end_are_remembered_in_no_more_than_may_be(rig: Between) -> None:
     rig.judge.at_once = lambda call, message: BUSY
     streams = range(1, 10_001, 2)
     for stream in streams:
@@ -306,8 +304,7 @@ def test_refusals_without_end_are_remembered_in_no_more_than_may_be() -> None:
     assert len(rig.client.got) == before
 
 
-def test_a_client_that_takes_more_than_its_window_while_something_is_held_is_cut_off() -> None:
-    rig = Between()
+def test_a_client_that_takes_more_than_its_window_while_something_is_held_is_cut_off(rig: Between) -> None:
     rig.client.headers(1, strict.request("HoldCreate"))
     rig.client.out += (
         strict.frame(strict.DATA, 0, 1, bytes(16_384)) * 2 + strict.frame(strict.DATA, 0, 3, bytes(16_384)) * 3
@@ -318,9 +315,7 @@ def test_a_client_that_takes_more_than_its_window_while_something_is_held_is_cut
 
 @pytest.mark.parametrize("size", [0, 1])
 @pytest.mark.parametrize("on_error", [None, Refuse(13, "nodeward")], ids=["pass", "refuse"])
-def test_a_held_request_in_frames_without_end_takes_no_more_memory_than_may_be_held(
-    size: int, on_error: Refuse | None
-) -> None:
+def test_a_held_request_of_endless_frames_takes_no_more_memory_than_may_be(size: int, on_error: Refuse | None) -> None:
     rig = Between(on_error=on_error)
     rig.book.holds.left = rig.book.holds.total = 1_000 * (FRAME_BYTES + size)
     rig.client.headers(1, strict.request("HoldCreate"))
@@ -332,11 +327,10 @@ def test_a_held_request_in_frames_without_end_takes_no_more_memory_than_may_be_h
     assert len(rig.runtime.streams[1].body) == (1_001 * size if on_error is None else 0)
 
 
-def test_a_request_that_the_runtime_does_not_take_waits_in_no_more_frames_than_may_be(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_request_that_the_runtime_does_not_take_waits_in_bounded_frames(
+    rig: Between, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flow, "MAX_WAITING", 100)
-    rig = Between()
     rig.book.holds.left = rig.book.holds.total = 70_000
     rig.client.headers(1, strict.request("HoldCreate"))
     for _ in range(5):

@@ -184,9 +184,7 @@ def test_a_sandbox_whose_processes_have_all_ended_is_gone_and_its_descriptors_ar
     ("second", "counted"),
     [pytest.param(1, 20, id="none-is-the-shims-child"), pytest.param(10, 19, id="the-other-is-the-shims-child")],
 )
-def test_of_two_vmms_that_claim_one_sandbox_one_is_counted_and_both_are_named(
-    tmp_path: Path, second: int, counted: int
-) -> None:
+def test_of_two_vmms_of_a_sandbox_one_is_counted_and_both_are_named(tmp_path: Path, second: int, counted: int) -> None:
     host = Host(tmp_path)
     host.process(10, shim(A))
     host.process(20, qemu(A), start=200, pages=5)
@@ -282,9 +280,7 @@ def test_smaps_is_read_again_when_it_is_old_or_the_memory_has_moved_and_followed
     assert smaps_read() == 3
 
 
-def test_smaps_of_each_vmm_has_its_turn_where_there_is_time_for_one(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_smaps_of_each_vmm_has_its_turn_if_there_is_time_for_one(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     host.process(11, shim(B))
     host.process(40, qemu(B), parent=11)
     host.write("/proc/40/smaps", "")
@@ -330,9 +326,7 @@ def test_proc_is_searched_seldom_and_at_once_for_a_sandbox_that_is_expected(host
     assert searched() == 3
 
 
-def test_where_there_are_too_many_those_that_the_runtime_told_of_come_first(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_too_many_those_that_the_runtime_told_of_come_first(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finder, "MOST_SANDBOXES", 1)
     host.process(11, shim(B), start=900)
     assert [one.sandbox for one in host.round({B: ""}).readings] == [B]

@@ -148,7 +148,7 @@ def test_a_read_that_hangs_is_told_and_not_doubled_and_its_content_is_told_after
 
 
 @pytest.mark.parametrize(("awaits", "count"), [(False, 1), (True, 5)])
-def test_a_view_that_agrees_is_told_every_two_seconds_while_somebody_waits_for_it(
+def test_a_view_that_agrees_is_told_every_two_seconds_while_one_waits_for_it(
     path: Path, awaits: bool, count: int
 ) -> None:
     write(path, "tdx0")
@@ -247,9 +247,7 @@ def who(home: Path, offering: Offering = RIVALS, own: str = "") -> str:
     return rival(offering, folder_of(home, offering).around(own))
 
 
-def test_a_hundred_who_take_no_connection_are_seen_to_listen_without_a_wait(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hundred_deaf_sockets_are_seen_to_listen_without_a_wait(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ExitStack() as stack:
         for number in range(100):
             name = f"device-plugins/busy-{number}.sock"

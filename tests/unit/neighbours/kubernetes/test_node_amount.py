@@ -64,9 +64,7 @@ def played(client: Client, wanted: int | Special) -> list[str | None]:
         ("4096", "", []),
     ],
 )
-def test_what_is_wanted_is_written_where_the_node_has_another_number(
-    amount: str, writer: str, sent: list[str | None]
-) -> None:
+def test_what_is_wanted_is_written_if_the_node_has_another(amount: str, writer: str, sent: list[str | None]) -> None:
     assert played(Client(amount, writer, cares=True), SIZE) == sent
 
 

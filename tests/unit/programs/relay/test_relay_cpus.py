@@ -147,9 +147,7 @@ async def test_a_start_under_way_is_met_before_cpus_are_taken_from_it(node: Pinn
 
 
 @pytest.mark.parametrize("relay_goes", [False, True])
-async def test_a_start_that_is_over_before_it_was_decided_is_not_met_by_later_ones(
-    node: Pinned, *, relay_goes: bool
-) -> None:
+async def test_a_start_over_before_it_was_decided_is_not_met_by_later_ones(node: Pinned, *, relay_goes: bool) -> None:
     shared, _ = node.created("c1")
     whole, _ = node.created("c2", "", 2)
     node.answers.clear()
@@ -220,9 +218,7 @@ async def test_an_update_that_is_refused_leaves_the_record_as_it_was(node: Pinne
     assert cri.UpdateContainerResourcesRequest.FromString(partly.message).linux.cpuset_cpus == "1-2"
 
 
-async def test_a_cgroup_that_was_not_found_at_the_start_is_looked_for_again(
-    node: Pinned, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cgroup_not_found_at_the_start_is_sought_again(node: Pinned, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ManualClock, "sleep", lambda _, __: asyncio.sleep(0))
     shared, _ = node.created("c1")
     call, start = node.starts(shared)

@@ -12,8 +12,12 @@ RUN = cri.RunPodSandboxRequest(config=relayed.sandbox_config(), runtime_handler=
 RAN = cri.RunPodSandboxResponse(pod_sandbox_id="s1").SerializeToString()
 
 
-def test_a_create_that_fails_leaves_nothing() -> None:
-    node = relayed.Relayed()
+@pytest.fixture
+def node() -> relayed.Relayed:
+    return relayed.Relayed()
+
+
+def test_a_create_that_fails_leaves_nothing(node: relayed.Relayed) -> None:
     call = node.begin("CreateContainer")
     node.decide(call, relayed.create())
     assert len(node.containers) == 1
@@ -21,8 +25,7 @@ def test_a_create_that_fails_leaves_nothing() -> None:
     assert node.containers == []
 
 
-def test_containers_and_sandboxes_end_with_their_calls() -> None:
-    node = relayed.Relayed()
+def test_containers_and_sandboxes_end_with_their_calls(node: relayed.Relayed) -> None:
     for number in range(3):
         node.create(relayed.create(), f"c{number}")
     node.passes("StopContainer", cri.StopContainerRequest(container_id="c0", timeout=30).SerializeToString())
@@ -33,31 +36,27 @@ def test_containers_and_sandboxes_end_with_their_calls() -> None:
     assert (node.containers, node.sandboxes) == ([], [])
 
 
-def test_a_create_that_nobody_decided_is_known_all_the_same() -> None:
+def test_a_create_that_nobody_decided_is_known_all_the_same(node: relayed.Relayed) -> None:
     """By its request; what it was to have is a goal, and is in its next update."""
-    node = relayed.Relayed()
     node.passes("CreateContainer", relayed.create(), relayed.created_as("c1"), decided=False)
     assert node.containers == ["c1"]
     assert relayed.updated(node.update()) == "sgx_epc 8192"
 
 
-def test_an_update_that_nobody_decided_tells_what_its_client_asked_for() -> None:
-    node = relayed.Relayed()
+def test_an_update_that_nobody_decided_tells_what_its_client_asked_for(node: relayed.Relayed) -> None:
     node.create(relayed.create())
     node.passes("UpdateContainerResources", relayed.update("c1"), decided=False)
     assert node.core.state.pods.containers[ContainerId("c1")].container.cpu.shares == 512
 
 
-def test_a_container_keeps_its_sandboxs_handler_which_a_create_does_not_name() -> None:
-    node = relayed.Relayed()
+def test_a_container_keeps_its_sandboxs_handler_which_a_create_does_not_name(node: relayed.Relayed) -> None:
     node.passes("RunPodSandbox", RUN, RAN)
     node.create(relayed.create())
     assert node.core.state.pods.sandboxes[SandboxId("s1")].sandbox.handler == "kata"
 
 
 @pytest.mark.parametrize("what", ["cut", "no-CRI"])
-def test_what_cannot_be_read_is_counted_and_listed_soon(what: str) -> None:
-    node = relayed.Relayed()
+def test_what_cannot_be_read_is_counted_and_listed_soon(node: relayed.Relayed, what: str) -> None:
     node.runtime._due.clear()
     node.ended(node.begin("RunPodSandbox"), b"" if what == "cut" else b"\xff", cut=what == "cut")
     assert (node.sandboxes, node.decider.unread, node.runtime._due.is_set()) == ([], 1, True)
@@ -76,8 +75,9 @@ async def test_a_relay_that_connects_has_the_runtime_listed_before_anything_is_d
     assert (node.runtime.listed, node.core.state.pods.runtime) == (False, "")
 
 
-async def test_an_older_runtime_is_listed_by_its_own_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    node = relayed.Relayed()
+async def test_an_older_runtime_is_listed_by_its_own_version(
+    node: relayed.Relayed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = node._call
 
     async def older(path: str, request: bytes, within_s: float) -> bytes:
@@ -91,8 +91,9 @@ async def test_an_older_runtime_is_listed_by_its_own_version(monkeypatch: pytest
     assert node.containers == ["c1"]
 
 
-async def test_a_list_which_cannot_tell_them_leaves_the_pods_cgroup_and_what_a_create_and_an_update_told() -> None:
-    node = relayed.Relayed()
+async def test_a_list_which_cannot_tell_them_leaves_the_pods_cgroup_and_what_a_create_and_an_update_told(
+    node: relayed.Relayed,
+) -> None:
     request = cri.CreateContainerRequest.FromString(relayed.create())
     request.sandbox_config.linux.cgroup_parent = "/kubepods/burstable/poduid-1"
     resources = request.config.linux.resources
@@ -116,8 +117,9 @@ def restored(*container_ids: str, sandbox: str = "s1") -> bytes:
     return made.SerializeToString()
 
 
-def test_a_restored_pod_is_known_by_its_own_uid_and_cgroup_beside_the_pod_that_was_checkpointed() -> None:
-    node = relayed.Relayed()
+def test_a_restored_pod_is_known_by_its_own_uid_and_cgroup_beside_the_pod_that_was_checkpointed(
+    node: relayed.Relayed,
+) -> None:
     node.passes("RunPodSandbox", RUN, RAN)
     node.create(relayed.create())
     asked = cri.RestorePodRequest(checkpoint_path="/checkpoints/1", runtime_handler="runc")
@@ -146,7 +148,6 @@ def test_a_restored_pod_is_known_by_its_own_uid_and_cgroup_beside_the_pod_that_w
     ],
     ids=["failed", "no-CRI", "of-too-many", "of-no-pod"],
 )
-def test_a_restore_that_names_nobody_tells_nothing(answer: bytes, ok: bool, unread: int) -> None:
-    node = relayed.Relayed()
+def test_a_restore_that_names_nobody_tells_nothing(node: relayed.Relayed, answer: bytes, ok: bool, unread: int) -> None:
     node.passes("RestorePod", b"", answer, ok=ok)
     assert (node.containers, node.decider.unread) == ([], unread)

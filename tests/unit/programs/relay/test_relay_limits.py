@@ -208,9 +208,7 @@ def test_a_feature_that_fails_refuses_with_what_was_declared_and_what_failed(
 
 
 @pytest.mark.parametrize("feature", PLACES)
-def test_where_limits_are_only_observed_no_fault_refuses_a_container(
-    monkeypatch: pytest.MonkeyPatch, feature: str
-) -> None:
+def test_where_limits_are_observed_no_fault_refuses_a_container(monkeypatch: pytest.MonkeyPatch, feature: str) -> None:
     node = Relayed(replace(STRICT, limits=replace(STRICT.limits, mode=Mode.OBSERVE)))
     monkeypatch.setattr(PLACES[feature], broken)
     assert node.create(create()) == Pass()

@@ -300,9 +300,7 @@ class Followed(Feed):
         self.followed.put_nowait(None)
 
 
-async def test_rules_of_a_dump_are_read_by_another_thread_than_the_one_that_relays(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_rules_of_a_dump_are_read_by_another_thread_than_the_relays(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand expressions take tens of milliseconds, which no call waits for."""
     threads: list[int] = []
     parse: Callable[[str], dump_rules.Rules] = dump_rules.parse

@@ -1,7 +1,6 @@
 """Given a record, its number of the format says what its lines look like; a change of their shapes is seen here."""
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import is_dataclass
 from enum import Enum
 from types import UnionType
@@ -52,14 +51,7 @@ def _name(hint: object) -> str:
     return f"{plain}[{parts}]" if parts else str(plain)
 
 
-def recorded() -> Iterator[type]:
-    yield from (*EVENTS.values(), Decision, State)
-
-
-def digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 def test_the_number_of_the_format_is_raised_when_shapes_change() -> None:
-    now = digest(shapes(*recorded()))
+    text = shapes(*EVENTS.values(), Decision, State)
+    now = hashlib.sha256(text.encode()).hexdigest()[:16]
     assert {FORMAT: now} == SHAPES, MEND % (FORMAT, now)

@@ -1,4 +1,4 @@
-"""The node in one sentence, which rows people get, and what they are told of two pictures."""
+"""The node in one sentence, which rows people get, what they are told of two pictures, and what is free."""
 
 import re
 from dataclasses import replace
@@ -16,6 +16,7 @@ from nodeward.features.sandboxes.rows import DriftRow, FitRow, SandboxesView, Sa
 from nodeward.people.pods import PodRow, chosen, natural, ordered
 from nodeward.people.rows import ComponentRow, NodeView
 from nodeward.people.verdict import happened, verdict
+from nodeward.people.view import shares
 from nodeward.settings.rows import SettingsRow
 
 
@@ -149,3 +150,26 @@ ONCE, THRICE = (view(row("a", "c", refused=times)) for times in (1, 3))
 )
 def test_what_happened_between_two_pictures(before: NodeView | None, after: NodeView, lines: list[str]) -> None:
     assert happened(before, after) == lines
+
+
+SIZES = {"sgx_epc": 64, "tdx": 8}
+EPC_HELD = ResourceRow("sgx_epc", wanted=8, usage=4)
+SHOP_WEB = CgroupRow("pod", "shop", "web", "", "", "/web", "enforced", "spec", "declared", (EPC_HELD,))
+GREEDY = replace(SHOP_WEB, pod="more", resources=(replace(EPC_HELD, wanted=None),))
+APP = replace(SHOP_WEB, level="container", container="app")
+
+
+def test_what_is_promised_and_not_used_is_not_free_nor_what_is_used_and_was_not_promised() -> None:
+    promised, free = shares(SIZES, {"sgx_epc": 10}, (SHOP_WEB, APP, GREEDY), ())
+    assert (promised, free) == ({"sgx_epc": 8, "tdx": 0}, {"sgx_epc": 64 - 8 - 4 - 10}), "of a pod, not its containers"
+
+
+def test_what_is_not_known_is_not_free() -> None:
+    assert shares(SIZES, {}, (SHOP_WEB,), ())[1] == {}
+
+
+def test_of_keys_it_is_what_the_ledger_says() -> None:
+    kind = KeyRow("tdx", (), 8, 0, used=5, entitled=7, free=0)
+    promised, free = shares(SIZES, {"sgx_epc": 0, "tdx": 0}, (SHOP_WEB,), (kind,))
+    assert (promised["tdx"], free["tdx"]) == (7, 0)
+    assert "tdx" not in shares(SIZES, {"tdx": 0}, (), (replace(kind, free=None),))[1], "blind"

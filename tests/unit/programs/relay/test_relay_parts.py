@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -33,7 +34,7 @@ from nodeward.neighbours.cri.sandbox_calls import Gatekeeper, Homes
 from nodeward.people.relay_view import RelayView
 from nodeward.programs.cri_resmgr import last_policy
 from nodeward.programs.cri_resmgr.last_policy import PolicySwitchError
-from nodeward.programs.dump.feed import Feed, Writer
+from nodeward.programs.dump.feed import Feed
 from nodeward.programs.node.relay_reader import RelayReader
 from nodeward.programs.relay.away import Rules
 from nodeward.programs.relay.reload import RelayReload, merged
@@ -85,7 +86,11 @@ def test_observe_lets_pass_what_enforce_refuses_from_the_next_settings_on() -> N
         return "no API server"
 
     held = gates.Gates(node.core, node.kernel, node.lane, OBSERVE, node.clock)
-    keeper = Gatekeeper(lambda: node.core.state.settings.gate.at, partial(held.holds, nobody), Homes(no_runtime))
+    keeper = Gatekeeper(
+        lambda: node.core.state.settings.gate.at,
+        partial(held.holds, nobody),
+        Homes(mock.Mock(side_effect=AssertionError)),
+    )
 
     def decided(message: bytes) -> Verdict:
         async def wait() -> Verdict:
@@ -100,10 +105,6 @@ def test_observe_lets_pass_what_enforce_refuses_from_the_next_settings_on() -> N
     assert "tells no UID" in str(decided(asked("kata", uid="")))
     assert decided(asked("runc")) == Pass()
     assert held.row().counts == {"would-refuse": 1, "refused": 2}
-
-
-async def no_runtime(path: str, request: bytes, within_s: float) -> bytes:
-    raise AssertionError
 
 
 # ---- while no daemon answers
@@ -284,16 +285,13 @@ async def test_a_relay_is_missing_as_long_as_one_is_expected(
     assert reader.missing is missing
 
 
-def no_writer(again: bool) -> Writer:
-    raise OSError
-
-
 class Followed(Feed):
     """The feed of a dump of everything, which notes when it is to follow other rules."""
 
     def __init__(self) -> None:
         self.followed = asyncio.Queue[None]()
-        super().__init__(dump_rules.parse("full:.*"), no_writer, SystemClock(), Backoff(1.0, 1.0, lambda: 0.5))
+        no_writer, backoff = mock.Mock(side_effect=OSError), Backoff(1.0, 1.0, lambda: 0.5)
+        super().__init__(dump_rules.parse("full:.*"), no_writer, SystemClock(), backoff)
 
     def follow(self, rules: dump_rules.Rules) -> None:
         super().follow(rules)

@@ -127,11 +127,7 @@ def test_replace_that_fails_keeps_the_old_content(
     files: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     (tmp_path / "f").write_bytes(b"old")
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, step, full)
+    monkeypatch.setattr(os, step, mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
         files.replace("/f", b"new")
     assert files.listdir("/") == ["f"]

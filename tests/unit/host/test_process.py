@@ -7,12 +7,12 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from nodeward.cli import main
 from nodeward.core import events as ev
-from nodeward.core.decision import Decision
 from nodeward.core.modes import Mode
 from nodeward.core.workload import PodUid, Sandbox, SandboxId
 from nodeward.features.all import ENGINE
@@ -80,9 +80,7 @@ def test_folders_that_are_missing_before_a_lock_are_made_for_their_owner_to_writ
 
 
 def test_a_lock_whose_holder_cannot_be_written_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(fd: int, data: bytes, offset: int) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
+    full = mock.Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", full)
         with pytest.raises(LockedError, match=r"node.lock cannot be written: No space left on device"):
@@ -196,9 +194,7 @@ ROOT = "/sys/fs/cgroup"
 
 
 def test_a_recorder_that_fails_stops_no_goal() -> None:
-    def broken(event: ev.Event, decision: Decision, state: object) -> None:
-        raise ValueError("cannot be encoded")
-
+    broken = mock.Mock(side_effect=ValueError("cannot be encoded"))
     kernel, lane, clock = SimKernel({"sgx_epc": 1 << 20}), InlineLane(), SystemClock()
     kernel.make_cgroup(f"{ROOT}/kubepods/pod1")
     slots = slots_of(lane, kernel, clock)
@@ -213,9 +209,7 @@ def test_a_recorder_that_fails_stops_no_goal() -> None:
 
 
 def test_a_command_without_rights_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def refused(**_: str) -> None:
-        raise PermissionError(13, "Permission denied", "/run/nodeward")
-
+    refused = mock.Mock(side_effect=PermissionError(13, "Permission denied", "/run/nodeward"))
     monkeypatch.setattr(main, "cli", refused)
     with pytest.raises(SystemExit) as ended:
         main.main()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 from rich.console import Console
@@ -188,11 +189,8 @@ def test_what_begins_alike_is_all_explained_and_a_bare_name_only_where_one_names
 def test_a_broken_own_annotation_is_told_once_and_without_reading_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     told = known_by({OWN_LIMITS: "{", UPSTREAM_EPC: "7"})
     alone = known_by({OWN_LIMITS: "{"})
-
-    def read(*_: object) -> str:
-        raise AssertionError("an annotation of 256 KiB holds up the loop")
-
-    monkeypatch.setattr(promise, "_own_table", read)
+    holds_up = mock.Mock(side_effect=AssertionError("an annotation of 256 KiB holds up the loop"))
+    monkeypatch.setattr(promise, "_own_table", holds_up)
 
     assert told.state.limits.wanted[APP].values == {EPC: 7}
     assert f"Fault: annotation {OWN_LIMITS}: is no JSON" in said(told)

@@ -65,9 +65,6 @@ def tree(kernel: SimKernel) -> Tree:
     return found
 
 
-# ---- finding it
-
-
 @pytest.mark.parametrize(
     ("paths", "mounts", "expected"),
     [
@@ -144,9 +141,6 @@ def test_misc_that_is_mounted_later_is_found_with_the_next_pass() -> None:
     back = reader.read([]).capacity
     assert back is not None
     assert (back.controller, back.tree.version) == (True, 2)
-
-
-# ---- using it
 
 
 def test_a_limit_is_written_where_the_runtime_made_no_cgroup(kernel: SimKernel) -> None:
@@ -237,9 +231,6 @@ def test_a_refusal_is_waited_for_in_the_hierarchy(kernel: SimKernel) -> None:
         kernel.charge(f"{MISC}{APP}", EPC, 8192)
 
     assert watch.wait([APP], 0) == (APP,)
-
-
-# ---- what is left over
 
 
 def test_what_was_made_goes_after_the_container(kernel: SimKernel) -> None:

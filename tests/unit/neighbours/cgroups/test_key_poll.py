@@ -222,9 +222,7 @@ async def test_a_failure_of_our_own_is_an_answer(bench: Bench) -> None:
     assert await asked == "reading the counters of keys failed: KeyError('x')"
 
 
-async def test_however_often_a_sample_is_asked_for_whose_foreign_use_is_is_looked_for_every_two_seconds(
-    bench: Bench,
-) -> None:
+async def test_however_often_a_sample_is_asked_for_foreign_use_is_looked_for_every_two_seconds(bench: Bench) -> None:
     listed: list[int] = []
     bench.kernel.make_cgroup(f"{ROOT}/machine.slice")
     bench.charge("/machine.slice")

@@ -62,8 +62,7 @@ class Kernel(OsFiles):
 
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])
 def kernel(request: pytest.FixtureRequest, tmp_path: Path) -> Kernel:
-    version = int(request.param)
-    return Kernel(tmp_path, version)
+    return Kernel(tmp_path, request.param)
 
 
 SET = {

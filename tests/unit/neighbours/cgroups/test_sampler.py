@@ -3,7 +3,7 @@
 import asyncio
 import errno
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from unittest import mock
 
 import pytest
 
@@ -157,11 +157,7 @@ def test_a_kernel_without_the_controller_says_so() -> None:
 def test_a_cgroup_whose_stat_fails_is_not_said_to_be_gone(kernel: SimKernel, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = sampler.Reader(kernel, Tree(kernel, ROOT))
     assert reader.read(["/gone"]).gone == ("/gone",)
-
-    def unread(path: str) -> NoReturn:
-        raise OSError(errno.EIO, path)
-
-    monkeypatch.setattr(kernel, "stat", unread)
+    monkeypatch.setattr(kernel, "stat", mock.Mock(side_effect=OSError(errno.EIO, "/gone")))
     assert reader.read(["/gone"]).gone == ()
 
 

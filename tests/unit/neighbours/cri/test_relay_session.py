@@ -15,8 +15,6 @@ from nodeward.neighbours.cri.session import MAX_CALLS
 from tests.unit.neighbours.cri import strict
 from tests.unit.neighbours.cri.between import BUSY, OK, TRAILERS, Between, after, answer, ask, status
 
-# ---- passing
-
 
 @pytest.fixture
 def rig() -> Between:
@@ -77,9 +75,6 @@ def test_messages_that_find_no_memory_are_cut_and_pass_whole(monkeypatch: pytest
     rig.client.reset(3)
     rig.settle()
     assert rig.book.copies.left == 15
-
-
-# ---- the end
 
 
 def test_goaway_first_names_no_stream_and_at_last_the_last_one(rig: Between) -> None:
@@ -258,9 +253,7 @@ def test_what_cannot_be_followed_passes_unseen_where_nothing_can_be_held(side: s
 
 @pytest.mark.parametrize("held", [True, False], ids=["held", "nothing-held"])
 @pytest.mark.parametrize(("side", "what"), [one for one in BY_SIDE if one[1] != "no preface"])
-def test_what_cannot_be_followed_ends_both_where_calls_can_be_held(
-    rig: Between, side: str, what: str, held: bool
-) -> None:
+def test_what_cannot_be_followed_ends_both_if_calls_can_be_held(rig: Between, side: str, what: str, held: bool) -> None:
     """Also while none is: the next one could not be seen."""
     if held:
         ask(rig, 1, "HoldCreate")
@@ -327,9 +320,7 @@ def test_a_held_request_of_endless_frames_takes_no_more_memory_than_may_be(size:
     assert len(rig.runtime.streams[1].body) == (1_001 * size if on_error is None else 0)
 
 
-def test_a_request_that_the_runtime_does_not_take_waits_in_bounded_frames(
-    rig: Between, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_that_no_runtime_takes_waits_in_bounded_frames(rig: Between, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow, "MAX_WAITING", 100)
     rig.book.holds.left = rig.book.holds.total = 70_000
     rig.client.headers(1, strict.request("HoldCreate"))

@@ -148,9 +148,7 @@ def test_a_read_that_hangs_is_told_and_not_doubled_and_its_content_is_told_after
 
 
 @pytest.mark.parametrize(("awaits", "count"), [(False, 1), (True, 5)])
-def test_a_view_that_agrees_is_told_every_two_seconds_while_one_waits_for_it(
-    path: Path, awaits: bool, count: int
-) -> None:
+def test_a_view_that_agrees_is_told_every_two_seconds_while_one_waits(path: Path, awaits: bool, count: int) -> None:
     write(path, "tdx0")
     told = Told(path, lambda: awaits)
     told.seconds(10)

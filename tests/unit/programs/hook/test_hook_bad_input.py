@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -131,10 +132,7 @@ def test_a_container_whose_name_is_none_is_neither_asked_about_nor_limited(value
 @pytest.mark.parametrize(("on_error", "code"), [("pass", 0), ("refuse", 1)])
 def test_a_fault_of_our_own_means_what_on_error_says_and_is_one_line(on_error: str, code: int) -> None:
     """An error that no code here expects, in the midst of asking."""
-
-    def broken(path: str, line: bytes, wait: bool) -> bytes:
-        raise ZeroDivisionError("by zero")
-
+    broken = mock.Mock(side_effect=ZeroDivisionError("by zero"))
     rig = HookRig(left=[SPEC])
     outcome = run(rig.state(), rig.kernel, Options(on_error), broken)
     assert (outcome.code, outcome.said.count("\n"), rig.limit()) == (code, 0, "max")

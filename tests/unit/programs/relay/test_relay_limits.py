@@ -1,4 +1,6 @@
-"""CRI's calls in the words of the model and back: what is asked, waited for, sent on instead, or refused and how."""
+"""CRI's calls in the words of the model and back: what is asked, waited for, sent on instead, or refused and how.
+
+And what is heard of calls that pass, and of what the runtime lists."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,13 +13,24 @@ from nodeward.core.errors import WireError
 from nodeward.core.events import ApiBack, PodSeen
 from nodeward.core.modes import Mode, OnError
 from nodeward.core.refusal import Refused
-from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.core.workload import ContainerId, ContainerSpec, CpuRecord, Phase, PodSpec, PodUid, SandboxId
 from nodeward.features.limits.settings import LimitsSettings, UnknownPod, Unsupported
 from nodeward.features.pods.settings import PodsSettings
 from nodeward.features.settings import RelaySection, Settings
 from nodeward.neighbours.cri.calls import Call, Pass, Refuse, Replace, Verdict
-from nodeward.neighbours.cri.decider import STATUSES
-from tests.unit.programs.relay.relayed import Relayed, create, created, listed, sandbox_config, update, updated
+from nodeward.neighbours.cri.decider import MOST_RESTORED, STATUSES
+from nodeward.neighbours.sockets.unary_client import UNIMPLEMENTED, CallFailedError
+from tests.unit.programs.relay.relayed import (
+    HELLO,
+    Relayed,
+    create,
+    created,
+    created_as,
+    listed,
+    sandbox_config,
+    update,
+    updated,
+)
 
 LIMITS = RelaySection(limits=True)
 SECOND_NS = 1_000_000_000
@@ -30,7 +43,9 @@ def asks(node: Relayed, name: str, call: Call | None = None) -> Awaitable[Verdic
     return found
 
 
-# ---- held calls
+@pytest.fixture
+def node() -> Relayed:
+    return Relayed()
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha2"])
@@ -38,8 +53,7 @@ def test_a_pods_annotation_becomes_the_containers_limit_from_birth(version: str)
     assert created(Relayed().create(create(), version=version)) == "sgx_epc 8192"
 
 
-def test_an_update_carries_the_whole_limit_again_beside_the_clients_values() -> None:
-    node = Relayed()
+def test_an_update_carries_the_whole_limit_again_beside_the_clients_values(node: Relayed) -> None:
     node.create(create())
     verdict = node.update()
     assert updated(verdict) == "sgx_epc 8192"
@@ -47,27 +61,24 @@ def test_an_update_carries_the_whole_limit_again_beside_the_clients_values() -> 
     assert cri.UpdateContainerResourcesRequest.FromString(verdict.message).linux.cpu_shares == 512
 
 
-def test_what_nobody_limits_passes_as_it_came() -> None:
-    node = Relayed()
+def test_what_nobody_limits_passes_as_it_came(node: Relayed) -> None:
     assert node.create(create({}, "other"), "c2") == Pass()
     assert node.update("c2") == Pass()
 
 
-def test_no_other_call_is_held() -> None:
-    node = Relayed()
+def test_no_other_call_is_held(node: Relayed) -> None:
     held = [name for name in ("CreateContainer", "StartContainer", "ListContainers") if node.begin(name).held]
     assert held == ["CreateContainer", "StartContainer"]
     assert node.decide(node.begin("StartContainer"), b"") == Pass(), "no policy gives CPUs"
 
 
-def test_bytes_that_are_no_request_are_not_decided() -> None:
-    node = Relayed()
+def test_bytes_that_are_no_request_are_not_decided(node: Relayed) -> None:
     with pytest.raises(WireError):
         node.decide(node.begin("CreateContainer"), b"\xff\xff")
 
 
-async def test_calls_of_one_pod_are_asked_about_in_the_order_they_came() -> None:
-    node, told = Relayed(), asyncio.Event()
+async def test_calls_of_one_pod_are_asked_about_in_the_order_they_came(node: Relayed) -> None:
+    told = asyncio.Event()
 
     async def fetch(key: str) -> str:
         await told.wait()
@@ -90,14 +101,12 @@ async def test_calls_of_one_pod_are_asked_about_in_the_order_they_came() -> None
     assert node.containers == [f"create-{one.number}" for one in (first, second)]
 
 
-def test_neither_environment_nor_other_annotations_enter_the_state() -> None:
-    node = Relayed()
+def test_neither_environment_nor_other_annotations_enter_the_state(node: Relayed) -> None:
     node.create(create())
     assert "hidden" not in repr(node.core.state)
 
 
-def test_a_client_that_describes_no_pod_is_known_by_its_sandbox() -> None:
-    node = Relayed()
+def test_a_client_that_describes_no_pod_is_known_by_its_sandbox(node: Relayed) -> None:
     ran = cri.RunPodSandboxRequest(config=sandbox_config()).SerializeToString()
     node.passes("RunPodSandbox", ran, cri.RunPodSandboxResponse(pod_sandbox_id="s1").SerializeToString())
     bare = cri.CreateContainerRequest(pod_sandbox_id="s1")
@@ -133,9 +142,7 @@ async def test_a_call_waits_for_its_pods_spec_within_its_deadline(name: str) -> 
     assert node.core.asks == {"after-a-fact": 1}
 
 
-async def test_a_call_that_is_cancelled_before_anything_of_it_ran_leaves_no_open_ask() -> None:
-    node = Relayed()
-
+async def test_a_call_that_is_cancelled_before_anything_of_it_ran_leaves_no_open_ask(node: Relayed) -> None:
     async def fetch(key: str) -> str:
         await asyncio.Event().wait()
         return ""
@@ -213,3 +220,139 @@ def test_where_limits_are_observed_no_fault_refuses_a_container(monkeypatch: pyt
     monkeypatch.setattr(PLACES[feature], broken)
     assert node.create(create()) == Pass()
     assert node.core.faults == {feature: 1}
+
+
+RUN = cri.RunPodSandboxRequest(config=sandbox_config(), runtime_handler="kata").SerializeToString()
+RAN = cri.RunPodSandboxResponse(pod_sandbox_id="s1").SerializeToString()
+
+
+def test_a_create_that_fails_leaves_nothing(node: Relayed) -> None:
+    call = node.begin("CreateContainer")
+    node.decide(call, create())
+    assert len(node.containers) == 1
+    node.ended(call, create(), ok=False)
+    assert node.containers == []
+
+
+def test_containers_and_sandboxes_end_with_their_calls(node: Relayed) -> None:
+    for number in range(3):
+        node.create(create(), f"c{number}")
+    node.passes("StopContainer", cri.StopContainerRequest(container_id="c0", timeout=30).SerializeToString())
+    node.passes("RemoveContainer", cri.RemoveContainerRequest(container_id="c1").SerializeToString())
+    node.passes("RemoveContainer", cri.RemoveContainerRequest(container_id="c2").SerializeToString(), ok=False)
+    assert node.containers == ["c2"]
+    node.passes("StopPodSandbox", cri.StopPodSandboxRequest(pod_sandbox_id="s1").SerializeToString())
+    assert (node.containers, node.sandboxes) == ([], [])
+
+
+def test_a_create_that_nobody_decided_is_known_all_the_same(node: Relayed) -> None:
+    """By its request; what it was to have is a goal, and is in its next update."""
+    node.passes("CreateContainer", create(), created_as("c1"), decided=False)
+    assert node.containers == ["c1"]
+    assert updated(node.update()) == "sgx_epc 8192"
+
+
+def test_an_update_that_nobody_decided_tells_what_its_client_asked_for(node: Relayed) -> None:
+    node.create(create())
+    node.passes("UpdateContainerResources", update("c1"), decided=False)
+    assert node.core.state.pods.containers[ContainerId("c1")].container.cpu.shares == 512
+
+
+def test_a_container_keeps_its_sandboxs_handler_which_a_create_does_not_name(node: Relayed) -> None:
+    node.passes("RunPodSandbox", RUN, RAN)
+    node.create(create())
+    assert node.core.state.pods.sandboxes[SandboxId("s1")].sandbox.handler == "kata"
+
+
+@pytest.mark.parametrize("what", ["cut", "no-CRI"])
+def test_what_cannot_be_read_is_counted_and_listed_soon(node: Relayed, what: str) -> None:
+    node.runtime._due.clear()
+    node.ended(node.begin("RunPodSandbox"), b"" if what == "cut" else b"\xff", cut=what == "cut")
+    assert (node.sandboxes, node.decider.unread, node.runtime._due.is_set()) == ([], 1, True)
+
+
+async def test_a_relay_that_connects_has_the_runtime_listed_before_anything_is_decided() -> None:
+    node = Relayed(listed=False)
+    node.lists = listed(c1=True, c2=False)
+    node.runtime.begins(HELLO)
+    assert not node.runtime.listed
+    await node.listing()
+    assert node.runtime.listed
+    assert (node.containers, node.sandboxes) == (["c1"], ["s1"])
+    assert updated(node.update()) == "sgx_epc 8192"
+    node.runtime.ends("it went")
+    assert (node.runtime.listed, node.core.state.pods.runtime) == (False, "")
+
+
+async def test_an_older_runtime_is_listed_by_its_own_version(node: Relayed, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = node._call
+
+    async def older(path: str, request: bytes, within_s: float) -> bytes:
+        if ".v1." in path:
+            raise CallFailedError(path, UNIMPLEMENTED, "unknown service runtime.v1.RuntimeService")
+        return await whole(path, request, within_s)
+
+    monkeypatch.setattr(node.runtime, "_call", older)
+    node.lists = listed(c1=True)
+    await node.listing()
+    assert node.containers == ["c1"]
+
+
+async def test_a_list_which_cannot_tell_them_leaves_the_pods_cgroup_and_what_a_create_and_an_update_told(
+    node: Relayed,
+) -> None:
+    request = cri.CreateContainerRequest.FromString(create())
+    request.sandbox_config.linux.cgroup_parent = "/kubepods/burstable/poduid-1"
+    resources = request.config.linux.resources
+    resources.cpu_shares, resources.cpu_quota, resources.cpu_period = 2048, 200_000, 100_000
+    resources.memory_limit_in_bytes = 64 << 20
+    node.create(request.SerializeToString())
+    node.update()
+    node.lists = listed(c1=True)
+    node.statuses["c1"] = CallFailedError("/status", 13, "broken")
+    await node.listing()
+    pods = node.core.state.pods
+    assert pods.sandboxes[SandboxId("s1")].sandbox.cgroup_parent == "/kubepods/burstable/poduid-1"
+    one = pods.containers[ContainerId("c1")].container
+    assert (one.cpu, one.memory) == (CpuRecord(512, 200_000, 100_000), 64 << 20)
+
+
+def restored(*container_ids: str, sandbox: str = "s1") -> bytes:
+    made = cri.RestorePodResponse(pod_sandbox_id=sandbox)
+    for container_id in container_ids:
+        made.restored_containers.add(name="app", container_id=container_id)
+    return made.SerializeToString()
+
+
+def test_a_restored_pod_is_known_by_its_own_uid_and_cgroup_beside_the_pod_that_was_checkpointed(node: Relayed) -> None:
+    node.passes("RunPodSandbox", RUN, RAN)
+    node.create(create())
+    asked = cri.RestorePodRequest(checkpoint_path="/checkpoints/1", runtime_handler="runc")
+    asked.config.metadata.CopyFrom(cri.PodSandboxMetadata(name="twin", uid="uid-2", namespace="default"))
+    asked.config.linux.cgroup_parent = "/kubepods/poduid-2"
+    asked.config.annotations["epc-limit.nri.io/container.app"] = "4096"
+    resources = asked.container_configs.add(metadata=cri.ContainerMetadata(name="app")).linux.resources
+    resources.cpu_shares, resources.memory_limit_in_bytes = 512, 64 << 20
+    node.passes("RestorePod", asked.SerializeToString(), restored("c2", sandbox="s2"))
+    assert updated(node.update("c2")) == "sgx_epc 4096"
+    node.passes("RemovePodSandbox", cri.RemovePodSandboxRequest(pod_sandbox_id="s1").SerializeToString())
+    pods = node.core.state.pods
+    assert (pods.sandbox_of, [*pods.containers]) == ({"uid-2": "s2"}, ["c2"])
+    home, one = pods.sandboxes[SandboxId("s2")].sandbox, pods.containers[ContainerId("c2")].container
+    assert (home.name, home.cgroup_parent, home.handler) == ("twin", "/kubepods/poduid-2", "runc")
+    assert (one.name, one.phase, one.cpu.shares, one.memory) == ("app", Phase.CREATED, 512, 64 << 20)
+
+
+@pytest.mark.parametrize(
+    ("answer", "ok", "unread"),
+    [
+        (restored("c1"), False, 0),
+        (b"\xff", True, 1),
+        (restored(*map(str, range(MOST_RESTORED + 1))), True, 1),
+        (restored("c1"), True, 1),
+    ],
+    ids=["failed", "no-CRI", "of-too-many", "of-no-pod"],
+)
+def test_a_restore_that_names_nobody_tells_nothing(node: Relayed, answer: bytes, ok: bool, unread: int) -> None:
+    node.passes("RestorePod", b"", answer, ok=ok)
+    assert (node.containers, node.decider.unread) == ([], unread)

@@ -107,9 +107,6 @@ def test_observe_lets_pass_what_enforce_refuses_from_the_next_settings_on() -> N
     assert held.row().counts == {"would-refuse": 1, "refused": 2}
 
 
-# ---- while no daemon answers
-
-
 def test_a_call_without_a_verdict_passes_only_if_its_pod_is_known_to_have_no_gate() -> None:
     rules = Rules(lambda: ENFORCE)
     assert rules.undecided(RUN, asked("runc"), "the relay ends", ending=True) == Pass()

@@ -288,7 +288,6 @@ def _status() -> dict[str, int]:
 
 
 def main(kinds: list[str]) -> None:
-    """Prints what each input of these kinds takes."""
     for kind in kinds:
         name, inputs = KINDS[kind]
         codec = codecs()[name]

@@ -30,7 +30,6 @@ HEADERS = st.lists(st.tuples(st.binary(min_size=1, max_size=20), st.binary(max_s
 
 
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
-    """`data` cut at these places."""
     edges = [0, *sorted({cut % (len(data) + 1) for cut in cuts}), len(data)]
     return [data[start:end] for start, end in itertools.pairwise(edges)]
 

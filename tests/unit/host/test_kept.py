@@ -202,8 +202,6 @@ def test_a_record_does_not_outgrow_its_bound_by_more_than_a_batch(kernel: SimKer
 
 
 class FullDisk(FaultyFiles):
-    """Nothing can be written while `full`."""
-
     full = False
 
     def _count(self, name: str, path: str) -> None:

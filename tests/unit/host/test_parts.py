@@ -132,8 +132,6 @@ async def test_full_lane_refuses() -> None:
 
 
 class NoWait(SystemClock):
-    """Waits are over at once."""
-
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(0)
 

@@ -47,7 +47,6 @@ def status(told: Told) -> str:
 
 
 def known_by(annotations: dict[str, str], rule: LimitsSettings = RULE) -> Told:
-    """A node with a container whose pod is known by its annotations alone."""
     told = node(rule)
     told(started("A", "app", annotations))
     return told

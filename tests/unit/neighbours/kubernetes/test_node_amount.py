@@ -39,8 +39,6 @@ class Client(AmountClient):
 
 
 def played(client: Client, wanted: int | Special) -> list[str | None]:
-    """What is written in one round."""
-
     async def run() -> None:
         owned = Owned(client, lambda: wanted, lambda: None, SystemClock(), lambda *_: None)
         await owned._round(wanted)

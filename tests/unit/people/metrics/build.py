@@ -72,5 +72,4 @@ def untold(scraped: str) -> list[str]:
 
 
 def values(view: NodeView, name: str, **labels: str) -> list[float]:
-    """The values of the series of this name that have these labels."""
     return [one.value for one in read(view) if one.name == name and labels.items() <= one.labels.items()]

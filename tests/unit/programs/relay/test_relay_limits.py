@@ -107,8 +107,7 @@ def test_neither_environment_nor_other_annotations_enter_the_state(node: Relayed
 
 
 def test_a_client_that_describes_no_pod_is_known_by_its_sandbox(node: Relayed) -> None:
-    ran = cri.RunPodSandboxRequest(config=sandbox_config()).SerializeToString()
-    node.passes("RunPodSandbox", ran, cri.RunPodSandboxResponse(pod_sandbox_id="s1").SerializeToString())
+    node.passes("RunPodSandbox", RUN, RAN)
     bare = cri.CreateContainerRequest(pod_sandbox_id="s1")
     bare.config.metadata.name = "app"
     assert created(node.create(bare.SerializeToString())) == "sgx_epc 8192"

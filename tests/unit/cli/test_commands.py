@@ -240,11 +240,7 @@ def test_a_remedy_that_mends_neighbours_is_printed_once_beneath_them(capsys: pyt
 @pytest.mark.parametrize(
     ("command", "words", "why"),
     [
-        (
-            gate.command,
-            ["shop/web", "--deny", "x", "--expires", "5m"],
-            "--deny is final: give it a reason and no --ex",
-        ),
+        (gate.command, ["shop/web", "--deny", "x", "--expires", "5m"], "--deny is final: give it a reason and no --ex"),
         (gate.command, ["shop/web", "--deny", " "], "--deny is final: give it a reason"),
         (gate.command, ["shop/web", "--pass", "--expires", "0m"], "--expires: write a number"),
         (pod.command, ["--list", "--spec"], "--spec is of one pod"),

@@ -257,7 +257,7 @@ def test_a_volume_is_added_listed_and_removed(tmp_path: Path) -> None:
     checked = called("volume", "check", *at)
     assert checked.exit_code == 1
     assert [line.partition(": ")[2].partition(":")[0] for line in checked.output.splitlines()] == [
-        *(".mountInfo.json.new", "folder of a volume", "mountInfo.json"),
+        *(".mountInfo.json.new", "folder of a volume", "mountInfo.json")
     ]
     with pytest.raises(VolumeFileError, match="taken by sandbox sb1"):
         called("volume", "remove", "/data", *at)

@@ -25,23 +25,7 @@ from nodeward.features.pods.settings import PodsSettings
 from nodeward.features.root import State
 from nodeward.features.settings import EngineSettings
 from tests.goals import target
-from tests.unit.features.build import (
-    EPC,
-    RULE,
-    SECOND,
-    Told,
-    container,
-    container_spec,
-    creating,
-    everywhere,
-    known,
-    node,
-    pod_spec,
-    running,
-    sandbox,
-    started,
-    value_of,
-)
+from tests.unit.features import build
 
 WHY = Reason("test")
 GIVE = Final(Adjustment({"misc.max": "sgx_epc 1"}), WHY)
@@ -50,7 +34,7 @@ BOTH = Final(Adjustment({"misc.max": "sgx_epc 1", "memory.high": "1"}), WHY)
 REFUSE = Final(Refusal("no"), WHY)
 NEED = Need("pod", "a/b/c", 1)
 COMMIT = Commit("r")
-LIMIT = target(f"misc.max:{EPC}:/kubepods/podA/A-app")
+LIMIT = target(f"misc.max:{build.EPC}:/kubepods/podA/A-app")
 
 
 def values(decision: Decision) -> dict[Target, object]:
@@ -83,11 +67,11 @@ def test_of_two_features_that_set_the_same_the_first_one_stands_and_the_fault_na
     nodes = [DeviceNode("/dev/sgx_enclave", 10, minor) for minor in (1, 2)]
     one = Adjustment({"misc.max": "a 1"}, cpus="0-3", mounts=mounts[0], devices=(nodes[0],))
     two = Adjustment({"misc.max": "a 2"}, "4", "1", rdt_class="gold", mounts=mounts[1], devices=(nodes[1],))
-    features = (Feature("pods", everywhere(gives(one))), replace(LIMITS, hears=everywhere(gives(two))))
+    features = (Feature("pods", build.everywhere(gives(one))), replace(LIMITS, hears=build.everywhere(gives(two))))
 
-    _, decision = replace(ENGINE, features=features).apply(State(), replace(creating("A", "app"), seq=1))
+    _, decision = replace(ENGINE, features=features).apply(State(), replace(build.creating("A", "app"), seq=1))
 
-    assert value_of(decision) == replace(one, memory_nodes="1", rdt_class="gold")
+    assert build.value_of(decision) == replace(one, memory_nodes="1", rdt_class="gold")
     twice = ("misc.max", "cpus", "the mount at /data", "the device /dev/sgx_enclave")
     assert [fault.error for fault in decision.faults] == [f"pods and limits both set {what}" for what in twice]
 
@@ -98,10 +82,10 @@ def broken(state: State, event: ev.Event) -> tuple[object, Decision]:
 
 def test_a_fault_in_limits_is_contained_and_the_others_are_heard() -> None:
     state = State(settings=EngineSettings(LimitsSettings(on_error=OnError.PASS)))
-    features = (*FEATURES[:2], replace(LIMITS, hears=everywhere(broken)))
-    after, decision = replace(ENGINE, features=features).apply(state, replace(creating("A", "app"), seq=1))
+    features = (*FEATURES[:2], replace(LIMITS, hears=build.everywhere(broken)))
+    after, decision = replace(ENGINE, features=features).apply(state, replace(build.creating("A", "app"), seq=1))
     assert [fault.feature for fault in decision.faults] == ["limits"]
-    assert value_of(decision) == Adjustment()
+    assert build.value_of(decision) == Adjustment()
     assert "A-app" in after.pods.creating
     assert after.asks == {}
 
@@ -110,12 +94,12 @@ def test_a_feature_that_fails_over_an_answer_takes_nothing_from_it() -> None:
     def broken_over(state: State, question: ev.Question, answer: Final) -> object:
         raise RuntimeError("broken")
 
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    told = build.node()
+    told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 5))))
     engine = replace(ENGINE, features=(*FEATURES[:2], replace(LIMITS, answered=broken_over)))
-    after, decision = engine.apply(told.state, replace(creating("A", "app"), seq=told.state.seq + 1))
+    after, decision = engine.apply(told.state, replace(build.creating("A", "app"), seq=told.state.seq + 1))
     assert [fault.feature for fault in decision.faults] == ["limits"]
-    assert value_of(decision) == Adjustment({"misc.max": "sgx_epc 5"})
+    assert build.value_of(decision) == Adjustment({"misc.max": "sgx_epc 5"})
     assert after.asks == {}
 
 
@@ -128,17 +112,17 @@ REFUSING = EngineSettings(
 
 @pytest.mark.parametrize("faulty", [one.name for one in FEATURES])
 def test_only_a_feature_with_an_on_error_refuses_a_container_and_names_that_key(faulty: str) -> None:
-    told = Told(State(settings=REFUSING))
-    told(ev.CapacityRead(controller=True, capacity={EPC: 9}))
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
-    features = tuple(replace(one, hears=everywhere(broken)) if one.name == faulty else one for one in FEATURES)
+    told = build.Told(State(settings=REFUSING))
+    told(ev.CapacityRead(controller=True, capacity={build.EPC: 9}))
+    told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 5))))
+    features = tuple(replace(one, hears=build.everywhere(broken)) if one.name == faulty else one for one in FEATURES)
 
-    after, decision = replace(ENGINE, features=features).apply(told.state, creating("A", "app"))
+    after, decision = replace(ENGINE, features=features).apply(told.state, build.creating("A", "app"))
 
     assert [fault.feature for fault in decision.faults] == [faulty]
     assert isinstance(decision.answer, Final)
     if faulty in ("notices", "keys", "sandboxes", "gate"):  # no gate is set here
-        assert decision.answer.value == Adjustment({"misc.max": f"{EPC} 5"})
+        assert decision.answer.value == Adjustment({"misc.max": f"{build.EPC} 5"})
     else:
         assert isinstance(decision.answer.value, Refusal)
         assert (after.pods.creating, after.asks) == ({}, {})
@@ -146,8 +130,8 @@ def test_only_a_feature_with_an_on_error_refuses_a_container_and_names_that_key(
 
 
 def test_a_fault_in_pods_about_a_removal_is_no_fault_of_limits() -> None:
-    told = node()
-    features = tuple(replace(one, hears=everywhere(broken)) if one.name == "pods" else one for one in FEATURES)
+    told = build.node()
+    features = tuple(replace(one, hears=build.everywhere(broken)) if one.name == "pods" else one for one in FEATURES)
     _, decision = replace(ENGINE, features=features).apply(
         told.state, ev.Removed(SandboxId("s"), ContainerId("c"), seq=told.state.seq + 1)
     )
@@ -155,17 +139,17 @@ def test_a_fault_in_pods_about_a_removal_is_no_fault_of_limits() -> None:
 
 
 def test_an_unseen_pod_is_waited_for_and_the_fact_ends_the_ask() -> None:
-    told = node()
-    assert told(creating("A", "app")).answer == Need("pod", "shop/pod-A/A", 200_000_000)
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
-    assert value_of(told(ev.FactRead(1))) == Adjustment({"misc.max": "sgx_epc 5"})
+    told = build.node()
+    assert told(build.creating("A", "app")).answer == Need("pod", "shop/pod-A/A", 200_000_000)
+    told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 5))))
+    assert build.value_of(told(ev.FactRead(1))) == Adjustment({"misc.max": "sgx_epc 5"})
     assert told.state.asks == {}
 
 
 @pytest.mark.parametrize("ending", [ev.FactRead(1, "late"), ev.Expired(1), ev.Committed(1)])
 def test_an_ask_that_learns_nothing_ends_with_the_fallback(ending: ev.Event) -> None:
-    told = node()
-    told(creating("A", "app"))
+    told = build.node()
+    told(build.creating("A", "app"))
     answer = told(ending).answer
     assert isinstance(answer, Final)
     assert (answer.value, answer.reason.code) == (Adjustment(), "pod-unknown")
@@ -174,8 +158,8 @@ def test_an_ask_that_learns_nothing_ends_with_the_fallback(ending: ev.Event) -> 
 
 @pytest.mark.parametrize("event", [ev.FactRead(1), ev.Expired(1), ev.Committed(1), ev.Abandoned(1)])
 def test_what_comes_for_an_ended_ask_changes_nothing(event: ev.Event) -> None:
-    told = known()
-    told(creating("A", "app"))
+    told = build.known()
+    told(build.creating("A", "app"))
     before = told.state
     assert told(event) == Decision()
     assert replace(told.state, seq=before.seq) == before
@@ -185,8 +169,8 @@ def test_an_ask_waits_for_at_most_two_facts() -> None:
     def greedy(state: State, event: ev.Event) -> tuple[object, Decision]:
         return state.pods, Decision(NEED)
 
-    engine = replace(ENGINE, features=(Feature("pods", everywhere(greedy)),))
-    state, decision = engine.apply(State(), replace(creating("A", "app"), seq=1))
+    engine = replace(ENGINE, features=(Feature("pods", build.everywhere(greedy)),))
+    state, decision = engine.apply(State(), replace(build.creating("A", "app"), seq=1))
     answers = [decision.answer]
     for seq in (2, 3):
         state, decision = engine.apply(state, ev.FactRead(1, seq=seq))
@@ -197,13 +181,13 @@ def test_an_ask_waits_for_at_most_two_facts() -> None:
 
 
 def test_waits_are_bounded_to_one_second_in_ten() -> None:
-    told = node()
+    told = build.node()
 
     def waits(number: int) -> bool:
-        return isinstance(told(creating(f"P{number}", "app", ask_id=number)).answer, Need)
+        return isinstance(told(build.creating(f"P{number}", "app", ask_id=number)).answer, Need)
 
     assert [waits(number) for number in range(7)] == [True] * 5 + [False] * 2
-    told.at_ns += 10 * SECOND
+    told.at_ns += 10 * build.SECOND
     assert waits(8)
 
 
@@ -212,95 +196,102 @@ def test_waits_are_bounded_to_one_second_in_ten() -> None:
     [(PodsSettings(wait_ms=1001), True), (PodsSettings(wait_budget_ms=0), True), (PodsSettings(), False)],
 )
 def test_no_wait_that_is_too_long_or_while_the_api_server_is_away(rule: PodsSettings, api: bool) -> None:
-    told = Told(State(settings=EngineSettings(pods=rule)))
+    told = build.Told(State(settings=EngineSettings(pods=rule)))
     told(ev.ApiBack() if api else ev.ApiLost("down"))
-    assert isinstance(told(creating("A", "app")).answer, Final)
+    assert isinstance(told(build.creating("A", "app")).answer, Final)
 
 
 def test_a_late_spec_mends_limit_and_budget() -> None:
-    told = node()
+    told = build.node()
     told(ev.ApiLost("down"))
-    told(creating("A", "app"))
-    first = told(started("A", "app"))
+    told(build.creating("A", "app"))
+    first = told(build.started("A", "app"))
     assert [(str(goal.target), goal.undo) for goal in first.goals] == [
         ("subtree:/", True),
         ("subtree:/kubepods", True),
         ("subtree:/kubepods/podA", False),
     ]
-    decision = told(ev.PodSeen(pod_spec("A", container_spec("app", 5), overhead=2)))
+    decision = told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 5), overhead=2)))
     assert [(goal.target, goal.value) for goal in decision.goals] == [
-        (target(f"misc.max:{EPC}:/kubepods/podA"), "7"),
+        (target(f"misc.max:{build.EPC}:/kubepods/podA"), "7"),
         (LIMIT, "5"),
     ]
 
 
 def test_a_goal_is_given_once_and_again_for_what_was_touched() -> None:
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5), container_spec("db", 2))))
-    told(started("A", "app"))
-    assert values(told(started("A", "db"))) == {LIMIT._replace(where="/kubepods/podA/A-db"): "2"}
-    assert values(told(started("A", "app"))) == {LIMIT: "5"}
-    assert told(ev.PodSeen(pod_spec("A", container_spec("app", 5), container_spec("db", 2)))).goals == ()
-    assert values(told(ev.PodSeen(pod_spec("A", container_spec("app", 6), container_spec("db", 2)))))[LIMIT] == "6"
+    told = build.node()
+    told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 5), build.container_spec("db", 2))))
+    told(build.started("A", "app"))
+    assert values(told(build.started("A", "db"))) == {LIMIT._replace(where="/kubepods/podA/A-db"): "2"}
+    assert values(told(build.started("A", "app"))) == {LIMIT: "5"}
+    assert (
+        told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 5), build.container_spec("db", 2)))).goals == ()
+    )
+    assert (
+        values(told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 6), build.container_spec("db", 2)))))[
+            LIMIT
+        ]
+        == "6"
+    )
 
 
 def test_a_goal_of_a_container_waits_until_its_cgroup_can_be_there() -> None:
-    told = known()
-    assert LIMIT not in values(told(ev.Created(sandbox("A"), container("A", "app"))))
-    assert values(told(started("A", "app"))) == {LIMIT: "5"}
+    told = build.known()
+    assert LIMIT not in values(told(ev.Created(build.sandbox("A"), build.container("A", "app"))))
+    assert values(told(build.started("A", "app"))) == {LIMIT: "5"}
 
 
 def test_what_is_declared_no_more_is_taken_back_though_the_kernel_has_it_no_more() -> None:
-    told = running()
+    told = build.running()
     told(ev.CapacityRead(controller=True, capacity={}))
-    decision = told(ev.PodSeen(pod_spec("A", container_spec("app"))))
+    decision = told(ev.PodSeen(build.pod_spec("A", build.container_spec("app"))))
     assert values(decision)[LIMIT] is Special.ABSENT, "else its slot tries again for ever"
 
 
 @pytest.mark.parametrize(("mode", "goals"), [(Mode.OBSERVE, True), (Mode.OFF, False)])
 def test_only_enforce_performs(mode: Mode, goals: bool) -> None:
-    told = known(limits=LimitsSettings(mode=mode))
-    assert value_of(told(creating("A", "app"))) == Adjustment()
-    decision = told(started("A", "app"))
+    told = build.known(limits=LimitsSettings(mode=mode))
+    assert build.value_of(told(build.creating("A", "app"))) == Adjustment()
+    decision = told(build.started("A", "app"))
     assert bool(decision.goals) is goals
     assert not any(goal.perform for goal in decision.goals)
 
 
 @pytest.mark.parametrize("unsupported", list(Unsupported))
 def test_a_resource_this_kernel_lacks(unsupported: Unsupported) -> None:
-    told = node(LimitsSettings(unsupported=unsupported), capacity=0)
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5), container_spec("zero"))))
-    answer = told(creating("A", "app")).answer
+    told = build.node(LimitsSettings(unsupported=unsupported), capacity=0)
+    told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 5), build.container_spec("zero"))))
+    answer = told(build.creating("A", "app")).answer
     assert isinstance(answer, Final)
     assert isinstance(answer.value, Refusal) is (unsupported is Unsupported.REFUSE)
-    zero = told(creating("A", "zero", ask_id=2)).answer
+    zero = told(build.creating("A", "zero", ask_id=2)).answer
     assert isinstance(zero, Final)
     assert zero.value == Adjustment()
-    assert values(told(started("A", "app"))) == {}
+    assert values(told(build.started("A", "app"))) == {}
 
 
 def test_drift_is_repaired_three_times_in_five_minutes() -> None:
-    told = running()
+    told = build.running()
     told(ev.Reached((LIMIT,)))
     path = "/kubepods/podA/A-app"
 
     def repaired() -> bool:
-        told.at_ns += SECOND
-        goals = told(ev.Sampled({path: ev.MiscReading(limit={EPC: 9})}, as_of=told.state.seq)).goals
+        told.at_ns += build.SECOND
+        goals = told(ev.Sampled({path: ev.MiscReading(limit={build.EPC: 9})}, as_of=told.state.seq)).goals
         return Goal(LIMIT, "5", Reason("declared", ("app",))) in goals
 
     assert [repaired() for _ in range(5)] == [True, True, True, False, False]
     assert standing(told.state, path, told.state.limits.wanted[path], told.at_ns).value == "drift"
-    told.at_ns += 300 * SECOND
+    told.at_ns += 300 * build.SECOND
     assert repaired()
 
 
 def test_a_create_of_which_nothing_more_is_heard_is_given_up() -> None:
     """Which the daemon wakes for, and for nothing else."""
-    told = known()
+    told = build.known()
     assert ENGINE.next_wake(told.state) is None
-    told(creating("A", "app"))
-    told.at_ns += 120 * SECOND
+    told(build.creating("A", "app"))
+    told.at_ns += 120 * build.SECOND
     assert ENGINE.next_wake(told.state) == told.at_ns
     assert list(told.state.pods.creating) == ["A-app"]
     told(ev.Tick())
@@ -311,27 +302,27 @@ PODS, QUIET_LIMIT = 40, 4096
 APP = "/kubepods/pod7/7-app"
 
 
-def quiet_node(*, reached: bool = True) -> Told:
-    told = Told(State(settings=EngineSettings(limits=RULE, kube_events=True)))
-    told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30}))
+def quiet_node(*, reached: bool = True) -> build.Told:
+    told = build.Told(State(settings=EngineSettings(limits=build.RULE, kube_events=True)))
+    told(ev.CapacityRead(controller=True, capacity={build.EPC: 1 << 30}))
     told(ev.ApiBack())
     for number in range(PODS):
-        told(ev.PodSeen(pod_spec(str(number), container_spec("app", QUIET_LIMIT))))
-        told(started(str(number), "app"))
+        told(ev.PodSeen(build.pod_spec(str(number), build.container_spec("app", QUIET_LIMIT))))
+        told(build.started(str(number), "app"))
     paths = tuple(told.state.limits.wanted)
     if reached:
-        told(ev.Reached(tuple(target(f"misc.max:{EPC}:{path}") for path in paths)))
-    told(ev.Sampled({path: ev.MiscReading(limit={EPC: QUIET_LIMIT}) for path in paths}, as_of=told.state.seq))
+        told(ev.Reached(tuple(target(f"misc.max:{build.EPC}:{path}") for path in paths)))
+    told(ev.Sampled({path: ev.MiscReading(limit={build.EPC: QUIET_LIMIT}) for path in paths}, as_of=told.state.seq))
     return told
 
 
-def quiet(told: Told, app: ev.MiscReading | None = None) -> Decision:
+def quiet(told: build.Told, app: ev.MiscReading | None = None) -> Decision:
     """A pass a second later, where only the reading of APP may have changed."""
-    told.at_ns += SECOND
+    told.at_ns += build.SECOND
     return told(ev.Sampled({} if app is None else {APP: app}, as_of=told.state.seq, rest_same=True))
 
 
-def shown(told: Told) -> Standing:
+def shown(told: build.Told) -> Standing:
     return standing(told.state, APP, told.state.limits.wanted[APP], told.at_ns)
 
 
@@ -347,7 +338,7 @@ def test_a_pass_compares_only_what_changed(monkeypatch: pytest.MonkeyPatch) -> N
     assert quiet(told) == Decision()
     assert compared == []
 
-    more = ev.MiscReading(limit={EPC: QUIET_LIMIT}, usage={EPC: 1})
+    more = ev.MiscReading(limit={build.EPC: QUIET_LIMIT}, usage={build.EPC: 1})
     quiet(told, more)
     assert [one is more for one in compared] == [True, True], "once for its limit and once for its Events"
 
@@ -357,8 +348,8 @@ def test_a_pass_compares_only_what_changed(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_limit_that_is_wanted_anew_is_compared_though_the_kernel_says_the_same() -> None:
     told = quiet_node()
-    told(ev.PodSeen(pod_spec("7", container_spec("app", 2 * QUIET_LIMIT))))
-    told(ev.Reached((target(f"misc.max:{EPC}:{APP}"),)))
+    told(ev.PodSeen(build.pod_spec("7", build.container_spec("app", 2 * QUIET_LIMIT))))
+    told(ev.Reached((target(f"misc.max:{build.EPC}:{APP}"),)))
 
     notes = [quiet(told).notes for _ in range(3)]
 

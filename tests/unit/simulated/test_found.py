@@ -15,60 +15,53 @@ from nodeward.host.runner import Core
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.goals import slots_of
 from tests.lanes import InlineLane
-from tests.unit.features.build import (
-    EPC,
-    SECOND,
-    Told,
-    container,
-    container_spec,
-    creating,
-    node,
-    pod_spec,
-    sandbox,
-    started,
-)
+from tests.unit.features import build
 from tests.unit.simulated.virtual import VirtualClock, VirtualLoop
 
 ROOT = "/sys/fs/cgroup"
 
 
-def goals_for(told: Told, event: ev.Event, path: str) -> list[Goal]:
+def goals_for(told: build.Told, event: ev.Event, path: str) -> list[Goal]:
     return [goal for goal in told(event).goals if goal.target.where == path]
 
 
 @pytest.mark.parametrize("listed", [False, True], ids=["created", "listed before it ran"])
 def test_what_an_unknown_pod_was_given_is_taken_back_when_its_spec_comes_before_its_start(listed: bool) -> None:
-    told = node(LimitsSettings(unknown_pod=UnknownPod.ZERO))
+    told = build.node(LimitsSettings(unknown_pod=UnknownPod.ZERO))
     if listed:
-        told(ev.Listed((sandbox("A"),), (container("A", "app"),), as_of=told.state.seq))
+        told(ev.Listed((build.sandbox("A"),), (build.container("A", "app"),), as_of=told.state.seq))
     else:
-        for event in (ev.ApiLost("away"), creating("A", "app"), ev.Created(sandbox("A"), container("A", "app"))):
+        for event in (
+            ev.ApiLost("away"),
+            build.creating("A", "app"),
+            ev.Created(build.sandbox("A"), build.container("A", "app")),
+        ):
             told(event)
-    told(ev.PodSeen(pod_spec("A", container_spec("app"))))
+    told(ev.PodSeen(build.pod_spec("A", build.container_spec("app"))))
 
-    goals = goals_for(told, started("A", "app"), "/kubepods/podA/A-app")
+    goals = goals_for(told, build.started("A", "app"), "/kubepods/podA/A-app")
 
     assert [(goal.value, goal.ours) for goal in goals] == [(Special.ABSENT, not listed)]
     assert told.state.limits.answered == {}
 
 
 def test_a_container_that_is_first_heard_of_by_an_update_gets_its_limit() -> None:
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 4))))
-    running = replace(container("A", "app"), phase=Phase.RUNNING)
+    told = build.node()
+    told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 4))))
+    running = replace(build.container("A", "app"), phase=Phase.RUNNING)
 
-    goals = goals_for(told, ev.Updating(sandbox("A"), running, ask_id=1), "/kubepods/podA/A-app")
+    goals = goals_for(told, ev.Updating(build.sandbox("A"), running, ask_id=1), "/kubepods/podA/A-app")
 
     assert [goal.value for goal in goals] == ["4"]
 
 
 @pytest.mark.parametrize("first", ["spec", "reading"])
 def test_a_limit_reaches_a_container_of_whose_start_nobody_told(first: str) -> None:
-    told = node()
+    told = build.node()
     path = "/kubepods/podA/A-app"
-    told(ev.Listed((sandbox("A"),), (container("A", "app"),), as_of=told.state.seq))
+    told(ev.Listed((build.sandbox("A"),), (build.container("A", "app"),), as_of=told.state.seq))
     events: list[ev.Event] = [
-        ev.PodSeen(pod_spec("A", container_spec("app", 4))),
+        ev.PodSeen(build.pod_spec("A", build.container_spec("app", 4))),
         ev.Sampled({path: ev.MiscReading()}, as_of=told.state.seq),
     ]
 
@@ -79,36 +72,36 @@ def test_a_limit_reaches_a_container_of_whose_start_nobody_told(first: str) -> N
 
 @pytest.mark.parametrize("told_by", ["start", "list"])
 def test_a_container_that_was_taken_for_another_pods_moves(told_by: str) -> None:
-    told = node()
-    told(ev.Started(sandbox("A"), container("A", "app")))
-    moved = replace(container("A", "app"), sandbox_id=sandbox("B").id)
+    told = build.node()
+    told(ev.Started(build.sandbox("A"), build.container("A", "app")))
+    moved = replace(build.container("A", "app"), sandbox_id=build.sandbox("B").id)
 
     if told_by == "start":
-        told(ev.Started(sandbox("B"), moved))
+        told(ev.Started(build.sandbox("B"), moved))
     else:
-        told(ev.Listed((sandbox("A"), sandbox("B")), (moved,), as_of=told.state.seq))
+        told(ev.Listed((build.sandbox("A"), build.sandbox("B")), (moved,), as_of=told.state.seq))
 
     assert told.state.pods.by_pod == {PodUid("B"): (moved.id,)}
-    assert told(ev.Removed(sandbox("B").id, moved.id)).faults == ()
+    assert told(ev.Removed(build.sandbox("B").id, moved.id)).faults == ()
     assert told.state.pods.by_pod == {}
 
 
 def test_a_pod_that_ends_with_its_last_container_leaves_no_slot() -> None:
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 4))))
-    told(started("A", "app"))
+    told = build.node()
+    told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 4))))
+    told(build.started("A", "app"))
     told(ev.PodGone(PodUid("A")))
 
-    ended = told(ev.Removed(sandbox("A").id, container("A", "app").id))
+    ended = told(ev.Removed(build.sandbox("A").id, build.container("A", "app").id))
 
-    assert Target("misc.max", "/kubepods/podA", EPC) in ended.forget
+    assert Target("misc.max", "/kubepods/podA", build.EPC) in ended.forget
     assert told.state.limits.wanted == {}
 
 
 def test_a_pass_repairs_nothing_of_a_pod_that_ends_with_it() -> None:
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 4))))
-    told(ev.SandboxStarted(sandbox("A")))
+    told = build.node()
+    told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 4))))
+    told(ev.SandboxStarted(build.sandbox("A")))
     drifted = {"/kubepods/podA": ev.MiscReading(limit={})}
 
     ended = told(ev.Sampled(drifted, as_of=99, gone=("/kubepods/podA",)))
@@ -118,9 +111,9 @@ def test_a_pass_repairs_nothing_of_a_pod_that_ends_with_it() -> None:
 
 
 def test_a_pod_whose_cgroups_are_all_gone_is_gone() -> None:
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 4))))
-    told(started("A", "app"))
+    told = build.node()
+    told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 4))))
+    told(build.started("A", "app"))
     paths = ("/kubepods/podA", "/kubepods/podA/A-app")
 
     told(ev.Sampled({}, as_of=told.state.seq, gone=paths[:1]))
@@ -135,13 +128,15 @@ def test_a_machine_that_slept_tries_again_within_a_second() -> None:
     clock = VirtualClock(loop)
 
     async def story() -> int:
-        kernel, lane = SimKernel({EPC: 9}), InlineLane()
+        kernel, lane = SimKernel({build.EPC: 9}), InlineLane()
         slots = slots_of(lane, kernel, clock)
         core = Core(State(), ENGINE, clock, slots, NoFacts(), _no_commit)
-        core.tell(ev.CapacityRead(controller=True, capacity={EPC: 9}))
-        core.ask(ev.Creating(sandbox("B"), container("B", "app")), SECOND)  # tentative for two minutes
-        clock.slept_ns += 3600 * SECOND
-        core.tell(ev.SandboxStarted(sandbox("A")))
+        core.tell(ev.CapacityRead(controller=True, capacity={build.EPC: 9}))
+        core.ask(
+            ev.Creating(build.sandbox("B"), build.container("B", "app")), build.SECOND
+        )  # tentative for two minutes
+        clock.slept_ns += 3600 * build.SECOND
+        core.tell(ev.SandboxStarted(build.sandbox("A")))
         lane.drain()  # nothing is there yet
         kernel.make_cgroup(f"{ROOT}/kubepods/podA")
         for _ in range(3):

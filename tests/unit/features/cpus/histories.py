@@ -33,27 +33,13 @@ from nodeward.core.workload import (
     SandboxId,
 )
 from nodeward.features.cpus import claims as cpu_claims
+from nodeward.features.cpus import pool_settings as kinds
 from nodeward.features.cpus import recorded
 from nodeward.features.cpus.claim_parameters import KIND, KNOWN, VERSION
 from nodeward.features.cpus.effects import journal as cpus_journal
 from nodeward.features.cpus.place import wanted
 from nodeward.features.cpus.policies import claims as policy_claims
 from nodeward.features.cpus.policies.claims import pool_of
-from nodeward.features.cpus.pool_settings import (
-    BalloonsSettings,
-    BalloonType,
-    CpuList,
-    Creation,
-    DynamicPoolsSettings,
-    DynamicPoolType,
-    PodPool,
-    PodpoolsSettings,
-    PoolLevel,
-    StaticPool,
-    StaticPoolsSettings,
-    TopologyAwareSettings,
-    Within,
-)
 from nodeward.features.cpus.pools import apart
 from nodeward.features.cpus.requested import shares_of
 from nodeward.features.cpus.settings import Amount, AmountKind, CpuClaims, CpusSettings, PolicySettings
@@ -72,25 +58,25 @@ SIZES = (("burstable", 100), ("burstable", 700), ("besteffort", 0), ("", 1000), 
 NAMESPACES = ("shop", "lab", "kube-system")
 CPU0 = Amount(AmountKind.CPUSET, 1)
 SHARING = (
-    BalloonType("near", ("shop",), share_idle_cpus_in_same=Within.NUMA, max_cpus=8),
-    BalloonType("new", ("lab",), prefer_new_balloons=True, share_idle_cpus_in_same=Within.PACKAGE),
+    kinds.BalloonType("near", ("shop",), share_idle_cpus_in_same=kinds.Within.NUMA, max_cpus=8),
+    kinds.BalloonType("new", ("lab",), prefer_new_balloons=True, share_idle_cpus_in_same=kinds.Within.PACKAGE),
 )
 COMPOSED = (
-    BalloonType("pair", ("shop",), components=("left", "right"), component_creation=Creation.BALANCE),
-    BalloonType("all", ("lab",), components=("left", "right")),
-    BalloonType("left", max_balloons=3),
-    BalloonType("right", components=("r1", "r2"), component_creation=Creation.BALANCE, max_cpus=4),
-    BalloonType("r1"),
-    BalloonType("r2", max_cpus=2),
+    kinds.BalloonType("pair", ("shop",), components=("left", "right"), component_creation=kinds.Creation.BALANCE),
+    kinds.BalloonType("all", ("lab",), components=("left", "right")),
+    kinds.BalloonType("left", max_balloons=3),
+    kinds.BalloonType("right", components=("r1", "r2"), component_creation=kinds.Creation.BALANCE, max_cpus=4),
+    kinds.BalloonType("r1"),
+    kinds.BalloonType("r2", max_cpus=2),
 )
 _LISTS = (
-    StaticPool("shared", False, (CpuList(0, "1"),)),
-    StaticPool("own", True, tuple(CpuList(0, f"{n}") for n in range(2, 7))),
+    kinds.StaticPool("shared", False, (kinds.CpuList(0, "1"),)),
+    kinds.StaticPool("own", True, tuple(kinds.CpuList(0, f"{n}") for n in range(2, 7))),
 )
-_PODS = (PodPool("pair", 2, 3, "3"), PodPool("one", 1, 0, "2"))
-_KINDS = (DynamicPoolType("fast", ("lab",)), DynamicPoolType("slow", ("shop",)))
-_TREE = TopologyAwareSettings(
-    colocate_pods=True, reserved_pool_namespaces=("infra",), unlimited_burstable=PoolLevel.NUMA
+_PODS = (kinds.PodPool("pair", 2, 3, "3"), kinds.PodPool("one", 1, 0, "2"))
+_KINDS = (kinds.DynamicPoolType("fast", ("lab",)), kinds.DynamicPoolType("slow", ("shop",)))
+_TREE = kinds.TopologyAwareSettings(
+    colocate_pods=True, reserved_pool_namespaces=("infra",), unlimited_burstable=kinds.PoolLevel.NUMA
 )
 
 
@@ -101,11 +87,11 @@ def _by(policy: str, **more: object) -> PolicySettings:
 RULES = {
     "static": _by("static"),
     "static-plus": _by("static-plus"),
-    "balloons": _by("balloons", balloons=BalloonsSettings(balloon_types=SHARING)),
-    "composed": _by("balloons", balloons=BalloonsSettings(balloon_types=COMPOSED)),
-    "podpools": _by("podpools", podpools=PodpoolsSettings(pools=_PODS)),
-    "static-pools": _by("static-pools", static_pools=StaticPoolsSettings(_LISTS)),
-    "dynamic-pools": _by("dynamic-pools", dynamic_pools=DynamicPoolsSettings(dynamic_pool_types=_KINDS)),
+    "balloons": _by("balloons", balloons=kinds.BalloonsSettings(balloon_types=SHARING)),
+    "composed": _by("balloons", balloons=kinds.BalloonsSettings(balloon_types=COMPOSED)),
+    "podpools": _by("podpools", podpools=kinds.PodpoolsSettings(pools=_PODS)),
+    "static-pools": _by("static-pools", static_pools=kinds.StaticPoolsSettings(_LISTS)),
+    "dynamic-pools": _by("dynamic-pools", dynamic_pools=kinds.DynamicPoolsSettings(dynamic_pool_types=_KINDS)),
     "claims": _by("claims"),
     "topology-aware": _by("topology-aware", topology_aware=_TREE),
 }

@@ -18,18 +18,12 @@ from nodeward.core.modes import Mode
 from nodeward.core.topology import MemoryNode
 from nodeward.core.workload import Phase, Qos
 from nodeward.features.all import ENGINE
+from nodeward.features.cpus import pool_settings as kinds
 from nodeward.features.cpus import recorded
 from nodeward.features.cpus.effects import grants as cpu_grants
 from nodeward.features.cpus.effects import journal, watch
 from nodeward.features.cpus.effects.kubevirt_label import wanted
 from nodeward.features.cpus.policies.table import POLICIES, policy_of
-from nodeward.features.cpus.pool_settings import (
-    BalloonsSettings,
-    BalloonType,
-    DynamicPoolsSettings,
-    DynamicPoolType,
-    TopologyAwareSettings,
-)
 from nodeward.features.cpus.pools import joined, left, resized
 from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, PolicySettings
 from nodeward.features.cpus.state import Cpus
@@ -86,7 +80,7 @@ def granted(*grants: Grant, pools: dict[str, Pool] | None = None) -> bytes:
 
 
 def balloons(pools: dict[str, Pool]) -> bytes:
-    types = BalloonsSettings(balloon_types=(BalloonType("one", ("shop",)),))
+    types = kinds.BalloonsSettings(balloon_types=(kinds.BalloonType("one", ("shop",)),))
     rules = PolicySettings("balloons", reserved=Amount(AmountKind.CPUSET, 1), balloons=types)
     return whole(Recorded(W, rules, Pools({"reserved": Pool(1), **pools})))
 
@@ -272,7 +266,7 @@ async def test_a_record_that_cannot_be_written_any_more_is_taken_away_until_it_c
         await life.written()
 
 
-SHOP = DynamicPoolsSettings(dynamic_pool_types=(DynamicPoolType("shop", ("shop",)),))
+SHOP = kinds.DynamicPoolsSettings(dynamic_pool_types=(kinds.DynamicPoolType("shop", ("shop",)),))
 
 
 class Looks(ManualClock):
@@ -378,8 +372,8 @@ async def test_while_readings_of_memory_hang_none_is_known(tmp_path: Path) -> No
     assert lane.close(scaled(10.0))
 
 
-SHARING = TopologyAwareSettings(prefer_shared_cpus=True)
-UNPINNED = TopologyAwareSettings(pin_cpu=False)
+SHARING = kinds.TopologyAwareSettings(prefer_shared_cpus=True)
+UNPINNED = kinds.TopologyAwareSettings(pin_cpu=False)
 
 
 @pytest.mark.parametrize(

@@ -10,23 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.core.decision import IoClass, Scheduler, SchedulerFlag, SchedulingClass
-from nodeward.features.cpus.pool_settings import (
-    BalloonsSettings,
-    BalloonType,
-    CoreType,
-    CpuList,
-    Creation,
-    DynamicPoolsSettings,
-    DynamicPoolType,
-    Expression,
-    FillOrder,
-    PodPool,
-    PodpoolsSettings,
-    Priority,
-    StaticPool,
-    StaticPoolsSettings,
-    Within,
-)
+from nodeward.features.cpus import pool_settings as pools
 from nodeward.features.cpus.settings import PolicySettings
 from nodeward.features.cpus.spelling.pools import NOT_ENFORCED, SECTIONS, kinds, spellings
 from nodeward.features.cpus.spelling.words import MAX_ITEMS
@@ -64,19 +48,19 @@ policy:
     - {name: both, components: [{balloonType: fast}, {balloonType: both2}], componentCreation: balance-balloons}
     - {name: both2, maxCPUs: -1}
 """
-BY_NAME = Expression(":namespace:pod/name", "Matches", ("a:b*",))
-PREFERS = (True, True, True, False, None, True, CoreType.EFFICIENT, Within.NUMA, True)
-FAST = BalloonType("fast", ("web-*",), (BY_NAME,), "${namespace}-x", 1, 4, 1, 3, Priority.NORMAL, *PREFERS)
-WANTED = BalloonsSettings(
+BY_NAME = pools.Expression(":namespace:pod/name", "Matches", ("a:b*",))
+PREFERS = (True, True, True, False, None, True, pools.CoreType.EFFICIENT, pools.Within.NUMA, True)
+FAST = pools.BalloonType("fast", ("web-*",), (BY_NAME,), "${namespace}-x", 1, 4, 1, 3, pools.Priority.NORMAL, *PREFERS)
+WANTED = pools.BalloonsSettings(
     True,
     ("monitoring",),
     True,
     False,
-    (Expression("name", "In", ("a", "b")),),
+    (pools.Expression("name", "In", ("a", "b")),),
     (
         FAST,
-        BalloonType("both", components=("fast", "both2"), component_creation=Creation.BALANCE),
-        BalloonType("both2", max_cpus=-1),
+        pools.BalloonType("both", components=("fast", "both2"), component_creation=pools.Creation.BALANCE),
+        pools.BalloonType("both2", max_cpus=-1),
     ),
 )
 
@@ -114,7 +98,7 @@ def test_a_variable_gives_a_switch_or_a_whole_list(tmp_path: Path) -> None:
         "NODEWARD_POLICY__BALLOONS__BALLOON_TYPES": "[{name: x, minCPUs: 2}]",
     }
     found = loaded(NRI, tmp_path, environ).policy.balloons
-    assert (found.pin_cpu, found.balloon_types) == (False, (BalloonType("x", min_cpus=2),))
+    assert (found.pin_cpu, found.balloon_types) == (False, (pools.BalloonType("x", min_cpus=2),))
 
 
 @pytest.mark.parametrize(
@@ -179,7 +163,10 @@ def test_faults_of_types(text: str, fault: str, tmp_path: Path) -> None:
     assert found.startswith(f"policy.balloons.BalloonTypes{fault}")
 
 
-POOL, KIND = StaticPool("shared", False, (CpuList(1, "0,16"),)), DynamicPoolType("a", ("b",), Priority.LOW)
+POOL, KIND = (
+    pools.StaticPool("shared", False, (pools.CpuList(1, "0,16"),)),
+    pools.DynamicPoolType("a", ("b",), pools.Priority.LOW),
+)
 
 
 @pytest.mark.parametrize(
@@ -187,15 +174,17 @@ POOL, KIND = StaticPool("shared", False, (CpuList(1, "0,16"),)), DynamicPoolType
     [
         (
             "podpools: {Pools: [{Name: a, CPU: 5, MaxPods: 2, Instances: 50 %, FillOrder: packed}]}",
-            PolicySettings(podpools=PodpoolsSettings(True, (PodPool("a", 5, 2, "50 %", FillOrder.PACKED),))),
+            PolicySettings(
+                podpools=pools.PodpoolsSettings(True, (pools.PodPool("a", 5, 2, "50 %", pools.FillOrder.PACKED),))
+            ),
         ),
         (
             "static-pools: {labelNode: true, pools: {shared: {cpuLists: [{Socket: 1, Cpuset: '0,16'}]}}}",
-            PolicySettings(static_pools=StaticPoolsSettings((POOL,), True)),
+            PolicySettings(static_pools=pools.StaticPoolsSettings((POOL,), True)),
         ),
         (
             "dynamic-pools: {PinCPU: false, DynamicPoolTypes: [{Name: a, Namespaces: [b], AllocatorPriority: 2}]}",
-            PolicySettings(dynamic_pools=DynamicPoolsSettings(False, (), (KIND,))),
+            PolicySettings(dynamic_pools=pools.DynamicPoolsSettings(False, (), (KIND,))),
         ),
     ],
 )
@@ -305,17 +294,17 @@ def test_scheduling_classes_are_read_and_bounded(tmp_path: Path) -> None:
 
 
 def test_what_is_taken_and_not_enforced_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    section = dict.fromkeys(NOT_ENFORCED[BalloonsSettings]) | {
+    section = dict.fromkeys(NOT_ENFORCED[pools.BalloonsSettings]) | {
         "loadClasses": [{"name": "avx", "level": "core"}],
         "balloonTypes": [{"name": "a", "loads": ["avx"], **dict.fromkeys(("cpuClass", "irqClaim", "irqMode"), "x")}],
     }
     caplog.set_level(logging.WARNING)
     found = loaded(json.dumps({"policy": {"balloons": section}}), tmp_path).policy.balloons
 
-    assert found == BalloonsSettings(balloon_types=(BalloonType("a"),))
+    assert found == pools.BalloonsSettings(balloon_types=(pools.BalloonType("a"),))
     said = [record.getMessage().split()[1] for record in caplog.records]
     assert sorted(one.rpartition(".")[2] for one in said) == sorted(
-        [*NOT_ENFORCED[BalloonsSettings], "loads", "cpuClass", "irqClaim", "irqMode"]
+        [*NOT_ENFORCED[pools.BalloonsSettings], "loads", "cpuClass", "irqClaim", "irqMode"]
     )
 
 

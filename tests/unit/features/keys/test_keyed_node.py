@@ -63,10 +63,7 @@ class Node:
         for above in ("/kubepods", POD):
             self.kernel.write(f"{ROOT}{above}/cgroup.subtree_control", b"+misc")
         settings = Settings(
-            keys=keys,
-            limits=LimitsSettings(),
-            nri=NriSection(enabled=False),
-            kube=KubeSection(enabled=False),
+            keys=keys, limits=LimitsSettings(), nri=NriSection(enabled=False), kube=KubeSection(enabled=False)
         )
         self.pace, self.journal = Pace(LANE_S), InlineLane()
         self.lane = lane = VirtualLane(loop, Random(1), self.pace, lambda: None)

@@ -130,11 +130,7 @@ def test_what_is_published_shrinks_at_once_and_grows_after_samples_that_agree() 
     assert device_ids.publish(now, 16, 0, 20 + GROW_NS).published == 0
 
 
-@given(
-    st.integers(0, 5),
-    st.integers(0, 6),
-    st.dictionaries(st.integers(0, 6), st.integers(0, 2)),
-)
+@given(st.integers(0, 5), st.integers(0, 6), st.dictionaries(st.integers(0, 6), st.integers(0, 2)))
 def test_as_many_of_those_that_nobody_was_promised_are_healthy_as_are_published(
     size: int, published: int, times: dict[int, int]
 ) -> None:

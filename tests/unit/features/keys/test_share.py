@@ -376,11 +376,7 @@ def test_more_keys_promised_than_there_are_is_a_finding(kind: KeyKind, remedy: s
 @pytest.mark.parametrize(
     ("event", "published", "why"),
     [
-        (
-            ev.QuotesTold("sev_es", False, "gone"),
-            IDS,
-            "We sell none now: the service that makes quotes at /run/qgs",
-        ),
+        (ev.QuotesTold("sev_es", False, "gone"), IDS, "We sell none now: the service that makes quotes at /run/qgs"),
         (ev.PluginTold(IDS, PluginStanding.RIVAL, "kubevirt.sock"), "", "is offered by somebody else"),
         (ev.PluginTold(IDS, PluginStanding.ENDED, "decommissioned"), "", "is not offered: decommissioned"),
     ],

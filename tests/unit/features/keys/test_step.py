@@ -283,8 +283,7 @@ def test_each_bound_takes_what_is_as_long() -> None:
 
 
 @pytest.mark.parametrize(
-    "what",
-    ["what pods hold themselves", "less than before", "what the lists had no ids for", "a counter below zero"],
+    "what", ["what pods hold themselves", "less than before", "what the lists had no ids for", "a counter below zero"]
 )
 def test_what_withholds_nothing_for_foreign_use_is_not_measured(what: str) -> None:
     node = serving()

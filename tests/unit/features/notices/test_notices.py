@@ -15,33 +15,22 @@ from nodeward.features.notices.words import told as words
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
 from tests.goals import target
-from tests.unit.features.build import (
-    EPC,
-    RULE,
-    SECOND,
-    Told,
-    container,
-    container_spec,
-    creating,
-    pod_spec,
-    sandbox,
-    started,
-)
+from tests.unit.features import build
 
 POD, APP = "/kubepods/podA", "/kubepods/podA/A-app"
-GOAL = target(f"misc.max:{EPC}:{APP}")
+GOAL = target(f"misc.max:{build.EPC}:{APP}")
 LIMIT = 4096
-QUIET_S = QUIET_NS / SECOND
+QUIET_S = QUIET_NS / build.SECOND
 
 
 def reading(
     limit: int | None = LIMIT, usage: int = 0, refused: int = 0, local: bool = True, outside: bool = False
 ) -> ev.MiscReading:
     return ev.MiscReading(
-        limit={} if limit is None else {EPC: limit},
-        usage={EPC: usage},
-        refusals={EPC: refused},
-        refusals_local={EPC: refused} if local else {},
+        limit={} if limit is None else {build.EPC: limit},
+        usage={build.EPC: usage},
+        refusals={build.EPC: refused},
+        refusals_local={build.EPC: refused} if local else {},
         outside=outside,
     )
 
@@ -53,25 +42,25 @@ def paths(uids: Iterable[str]) -> list[str]:
 class Node:
     """An engine that may tell pods, with the pod A whose container `app` declares LIMIT and holds it."""
 
-    def __init__(self, rule: LimitsSettings = RULE, capacity: int = 1 << 30, kube_events: bool = True) -> None:
-        self.told = Told(State(settings=EngineSettings(limits=rule, kube_events=kube_events)))
-        self.told(ev.CapacityRead(controller=True, capacity={EPC: capacity} if capacity else {}))
+    def __init__(self, rule: LimitsSettings = build.RULE, capacity: int = 1 << 30, kube_events: bool = True) -> None:
+        self.told = build.Told(State(settings=EngineSettings(limits=rule, kube_events=kube_events)))
+        self.told(ev.CapacityRead(controller=True, capacity={build.EPC: capacity} if capacity else {}))
         self.told(ev.ApiBack())
         self.pod("A")
 
     def pod(self, uid: str, config_hash: str = "", role: Role = Role.REGULAR) -> None:
-        self.told(ev.PodSeen(pod_spec(uid, container_spec("app", LIMIT, role), config_hash=config_hash)))
+        self.told(ev.PodSeen(build.pod_spec(uid, build.container_spec("app", LIMIT, role), config_hash=config_hash)))
         of = config_hash or uid
-        self.told(creating(of, "app"))
-        self.told(started(of, "app"))
+        self.told(build.creating(of, "app"))
+        self.told(build.started(of, "app"))
         path = f"/kubepods/pod{of}"
-        self.told(ev.Reached((target(f"misc.max:{EPC}:{path}"), target(f"misc.max:{EPC}:{path}/{of}-app"))))
+        self.told(ev.Reached((target(f"misc.max:{build.EPC}:{path}"), target(f"misc.max:{build.EPC}:{path}/{of}-app"))))
 
     def listed(self, uid: str, *names: str) -> list[str]:
         """A pod with these containers, which ran before the daemon did; and their cgroups."""
-        there = tuple(replace(container(uid, name), phase=Phase.RUNNING) for name in names or ("app",))
-        self.told(ev.PodSeen(pod_spec(uid, *(container_spec(one.name, LIMIT) for one in there))))
-        self.told(ev.Listed((sandbox(uid),), there, as_of=self.told.state.seq, complete=False))
+        there = tuple(replace(build.container(uid, name), phase=Phase.RUNNING) for name in names or ("app",))
+        self.told(ev.PodSeen(build.pod_spec(uid, *(build.container_spec(one.name, LIMIT) for one in there))))
+        self.told(ev.Listed((build.sandbox(uid),), there, as_of=self.told.state.seq, complete=False))
         return [one.cgroups_path for one in there]
 
     def sees(self, app: ev.MiscReading, pod: ev.MiscReading | None = None, after_s: float = 1.0) -> list[PodEvent]:
@@ -80,7 +69,7 @@ class Node:
     def hears(
         self, readings: Mapping[str, ev.MiscReading], after_s: float = 1.0, rest_same: bool = False
     ) -> list[PodEvent]:
-        self.told.at_ns += int(after_s * SECOND)
+        self.told.at_ns += int(after_s * build.SECOND)
         return list(self.told(ev.Sampled(readings, as_of=self.told.state.seq, rest_same=rest_same)).calls)
 
     def ends(self, call: PodEvent, error: str = "") -> None:
@@ -194,8 +183,8 @@ def test_of_a_container_that_was_made_or_hooked_the_first_reading_counts_too(
     hears: Callable[[Sandbox, Container], ev.Event],
 ) -> None:
     node = Node()
-    node.told(ev.PodSeen(pod_spec("B", container_spec("app", LIMIT))))
-    node.told(hears(sandbox("B"), container("B", "app")))
+    node.told(ev.PodSeen(build.pod_spec("B", build.container_spec("app", LIMIT))))
+    node.told(hears(build.sandbox("B"), build.container("B", "app")))
     assert codes(node.hears({"/kubepods/podB/B-app": reading(refused=2)})) == [("app", REFUSED, 2)]
 
 
@@ -210,15 +199,15 @@ def test_nothing_is_kept_of_what_begins_once_it_was_read_or_has_ended_or_nobody_
     node = Node()
     node.pod("B")
     assert list(node.told.state.notices.begun) == ["A-app", "B-app"]
-    node.told(ev.Stopped(sandbox("A"), container("A", "app")))
+    node.told(ev.Stopped(build.sandbox("A"), build.container("A", "app")))
     assert list(node.told.state.notices.begun) == ["B-app"]
-    node.told(ev.SandboxRemoved(sandbox("B")))
+    node.told(ev.SandboxRemoved(build.sandbox("B")))
     node.told(ev.Sampled({}, as_of=node.told.state.seq))
     assert node.told.state.notices.begun == {}
     assert seen().told.state.notices.begun == {}
 
     node = Node()
-    node.told(SettingsChanged(EngineSettings(limits=RULE, kube_events=False)))
+    node.told(SettingsChanged(EngineSettings(limits=build.RULE, kube_events=False)))
     assert node.told.state.notices.begun == {}
     node.pod("B")
     assert node.told.state.notices.begun == {}
@@ -241,7 +230,7 @@ def test_a_drift_is_told_once_it_is_repaired_with_what_was_found() -> None:
 
 def test_a_limit_that_was_not_there_before_the_first_write_is_no_drift() -> None:
     node = Node()
-    node.told(ev.PodSeen(pod_spec("A", container_spec("app", 2 * LIMIT))))
+    node.told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 2 * LIMIT))))
     assert node.sees(WELL) == []
     node.told(ev.Reached((GOAL,), (GOAL,)))
     assert node.sees(reading(limit=2 * LIMIT), reading(limit=2 * LIMIT)) == []
@@ -266,21 +255,21 @@ def test_a_kernel_without_the_resource_is_told_once_in_half_an_hour_to_the_conta
     node.ends(call)
     for _ in range(20):
         assert node.sees(NOTHING, NOTHING, after_s=80) == []
-    (again,) = node.sees(NOTHING, NOTHING, after_s=AGAIN_NS / SECOND)
+    (again,) = node.sees(NOTHING, NOTHING, after_s=AGAIN_NS / build.SECOND)
     assert (again.series, again.count) == (call.id, 2)
 
 
-TWO = LimitsSettings(resources={"sgx.intel.com/epc": EPC, "tdx.intel.com/keys": "tdx"})
-BOTH = ev.MiscReading(limit={EPC: LIMIT, "tdx": 1})
-ALL = {EPC: 1 << 30, "tdx": 2}
+TWO = LimitsSettings(resources={"sgx.intel.com/epc": build.EPC, "tdx.intel.com/keys": "tdx"})
+BOTH = ev.MiscReading(limit={build.EPC: LIMIT, "tdx": 1})
+ALL = {build.EPC: 1 << 30, "tdx": 2}
 
 
 def two(capacity: dict[str, int]) -> Node:
     """A node on which the container `app` of pod A declares two resources, of which the kernel has `capacity`."""
     node = Node(TWO)
     node.told(ev.CapacityRead(controller=True, capacity=capacity))
-    node.told(ev.PodSeen(pod_spec("A", ContainerSpec("app", Role.REGULAR, {EPC: LIMIT, "tdx": 1}))))
-    written = tuple(Target("misc.max", path, name) for name in (EPC, "tdx") for path in (POD, APP))
+    node.told(ev.PodSeen(build.pod_spec("A", ContainerSpec("app", Role.REGULAR, {build.EPC: LIMIT, "tdx": 1}))))
+    written = tuple(Target("misc.max", path, name) for name in (build.EPC, "tdx") for path in (POD, APP))
     node.told(ev.Reached(written, written))
     return node
 
@@ -289,16 +278,16 @@ def said_of(calls: Iterable[PodEvent]) -> list[tuple[str, str | int]]:
     return [(call.reason.code, call.reason.values[0]) for call in calls]
 
 
-LACKED = [("not-supported", EPC), ("not-supported", "tdx")]
-NOT_WRITTEN = [("write-failed", EPC), ("write-failed", "tdx")]
+LACKED = [("not-supported", build.EPC), ("not-supported", "tdx")]
+NOT_WRITTEN = [("write-failed", build.EPC), ("write-failed", "tdx")]
 
 
 @pytest.mark.parametrize(
     ("capacity", "app", "pod", "tells"),
     [
         ({}, NOTHING, NOTHING, LACKED),
-        ({"tdx": 2}, OFF, ev.MiscReading(limit={"tdx": 1}), [("not-supported", EPC), ("controller-off", "tdx")]),
-        (ALL, OFF, BOTH, [("controller-off", EPC)]),
+        ({"tdx": 2}, OFF, ev.MiscReading(limit={"tdx": 1}), [("not-supported", build.EPC), ("controller-off", "tdx")]),
+        (ALL, OFF, BOTH, [("controller-off", build.EPC)]),
         (ALL, NOTHING, BOTH, NOT_WRITTEN),
     ],
     ids=["the kernel lacks both", "the kernel lacks one", "off for both is told once", "neither can be written"],
@@ -309,7 +298,9 @@ def test_each_of_two_resources_is_told_of(
     node = two(capacity)
     node.sees(app, pod)
     if tells is NOT_WRITTEN:
-        node.told(ev.Missed(tuple((target(f"misc.max:{name}:{APP}"), "Permission denied") for name in (EPC, "tdx"))))
+        node.told(
+            ev.Missed(tuple((target(f"misc.max:{name}:{APP}"), "Permission denied") for name in (build.EPC, "tdx")))
+        )
     calls = node.sees(app, pod)
     assert said_of(calls) == tells
     assert all("misc.max could not be written (Permission denied)" in words(one).note for one in calls) is (
@@ -322,13 +313,13 @@ def test_a_refusal_of_one_resource_does_not_count_up_the_event_of_another() -> N
     node = two(ALL)
 
     def refused(epc: int, tdx: int) -> list[PodEvent]:
-        counts = {EPC: epc, "tdx": tdx}
+        counts = {build.EPC: epc, "tdx": tdx}
         return node.sees(replace(BOTH, usage={"tdx": 1}, refusals=counts, refusals_local=counts), BOTH)
 
     refused(0, 0)
     (first,) = refused(1, 0)
     (other,) = refused(1, 1)
-    assert said_of([first, other]) == [(REFUSED, EPC), (REFUSED, "tdx")]
+    assert said_of([first, other]) == [(REFUSED, build.EPC), (REFUSED, "tdx")]
     assert (other.series, other.count) == (other.id, 1)
     assert words(other).note == (
         "The kernel refused container app more tdx: its limit is 1 and 1 are in use. The limit is from the pod's spec "
@@ -339,31 +330,31 @@ def test_a_refusal_of_one_resource_does_not_count_up_the_event_of_another() -> N
 def test_a_limit_that_came_back_though_it_is_no_longer_wanted_hides_nothing_that_is_to_be_told() -> None:
     node = two(ALL)
     node.told(ev.RuntimeConnected("containerd", "v2", multi_line=True))
-    both = pod_spec("B", ContainerSpec("app", Role.REGULAR, {EPC: LIMIT, "tdx": 1}))
-    for event in (ev.PodSeen(both), creating("B", "app"), started("B", "app")):
+    both = build.pod_spec("B", ContainerSpec("app", Role.REGULAR, {build.EPC: LIMIT, "tdx": 1}))
+    for event in (ev.PodSeen(both), build.creating("B", "app"), build.started("B", "app")):
         node.told(event)
-    node.told(ev.PodSeen(pod_spec("B", container_spec("app", LIMIT))))
+    node.told(ev.PodSeen(build.pod_spec("B", build.container_spec("app", LIMIT))))
     (path,) = paths("B")
-    written = tuple(Target("misc.max", path, name) for name in (EPC, "tdx"))
+    written = tuple(Target("misc.max", path, name) for name in (build.EPC, "tdx"))
 
     def pass_of(limit: dict[str, int], refused: int) -> Decision:
-        node.told.at_ns += SECOND
-        read = ev.MiscReading(limit=limit, refusals_local={EPC: refused})
+        node.told.at_ns += build.SECOND
+        read = ev.MiscReading(limit=limit, refusals_local={build.EPC: refused})
         return node.told(ev.Sampled({path: read}, as_of=node.told.state.seq))
 
     node.told(ev.Reached(written, written))
-    pass_of({EPC: LIMIT}, 0)
-    assert pass_of({EPC: LIMIT, "tdx": 1}, 0).goals
+    pass_of({build.EPC: LIMIT}, 0)
+    assert pass_of({build.EPC: LIMIT, "tdx": 1}, 0).goals
     node.told(ev.Reached(written, written))
-    decision = pass_of({EPC: LIMIT}, 1)
-    assert (decision.faults, said_of(decision.calls)) == ((), [(REFUSED, EPC)])
+    decision = pass_of({build.EPC: LIMIT}, 1)
+    assert (decision.faults, said_of(decision.calls)) == ((), [(REFUSED, build.EPC)])
 
 
 @pytest.mark.parametrize(("written", "tells"), [(True, 1), (False, 0)], ids=["ran without it", "had kept it"])
 def test_an_adopted_container_is_told_if_it_ran_without_its_limit(written: bool, tells: int) -> None:
     node = Node()
     (path,) = node.listed("B")
-    goal = target(f"misc.max:{EPC}:{path}")
+    goal = target(f"misc.max:{build.EPC}:{path}")
     calls = node.told(ev.Reached((goal,), (goal,) if written else ())).calls
     assert [words(call)[:2] for call in calls] == [("LimitSetLate", False)] * tells
     assert node.told.state.notices.newcomers == {}
@@ -377,7 +368,7 @@ def test_who_was_seen_to_start_is_not_adopted_and_who_ends_before_is_forgotten()
     assert node.told(ev.Reached((GOAL,), (GOAL,))).calls == ()
     node.listed("B")
     assert list(node.told.state.notices.newcomers) == ["B-app"]
-    node.told(ev.Stopped(sandbox("B"), container("B", "app")))
+    node.told(ev.Stopped(build.sandbox("B"), build.container("B", "app")))
     assert node.told.state.notices.newcomers == {}
 
 
@@ -385,8 +376,8 @@ def test_who_was_seen_to_start_is_not_adopted_and_who_ends_before_is_forgotten()
     "make",
     [
         lambda: Node(kube_events=False),
-        lambda: Node(replace(RULE, mode=Mode.OBSERVE)),
-        lambda: Node(replace(RULE, mode=Mode.OFF)),
+        lambda: Node(replace(build.RULE, mode=Mode.OBSERVE)),
+        lambda: Node(replace(build.RULE, mode=Mode.OFF)),
     ],
     ids=["kube.events is false", "observe", "off"],
 )
@@ -400,8 +391,8 @@ def test_each_start_of_a_container_counts_on_the_same_event() -> None:
     node = Node()
     (first,) = node.sees(reading(refused=9))
     node.ends(first)
-    again = replace(container("A", "app"), id=ContainerId("A-app-2"), cgroups_path=f"{POD}/A-app-2")
-    node.told(ev.Started(sandbox("A"), again))
+    again = replace(build.container("A", "app"), id=ContainerId("A-app-2"), cgroups_path=f"{POD}/A-app-2")
+    node.told(ev.Started(build.sandbox("A"), again))
     calls = node.hears({again.cgroups_path: reading(refused=9)}, after_s=QUIET_S)
     assert [(call.series, call.count) for call in calls] == [(first.id, 18)]
 
@@ -482,7 +473,7 @@ def test_notices_end_with_their_pod_with_time_and_with_the_setting() -> None:
     assert node.told.state.notices.notices == {}
     node.sees(reading(refused=2))
     assert len(node.told.state.notices.notices) == 1
-    node.told(ev.SandboxRemoved(sandbox("A")))
+    node.told(ev.SandboxRemoved(build.sandbox("A")))
     node.told(ev.Sampled({}, as_of=node.told.state.seq))
     assert node.told.state.notices.notices == {}
 
@@ -490,5 +481,5 @@ def test_notices_end_with_their_pod_with_time_and_with_the_setting() -> None:
     node.told(ev.ApiLost("away"))
     node.sees(reading(refused=1))
     assert node.told.state.notices.notices
-    node.told(SettingsChanged(EngineSettings(limits=replace(RULE, mode=Mode.OBSERVE), kube_events=True)))
+    node.told(SettingsChanged(EngineSettings(limits=replace(build.RULE, mode=Mode.OBSERVE), kube_events=True)))
     assert node.told.state.notices.notices == {}

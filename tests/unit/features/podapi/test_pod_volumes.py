@@ -12,19 +12,9 @@ from nodeward.core.errors import NodewardError
 from nodeward.core.pulls import PullsView
 from nodeward.core.vms import PodInterface, PodNetwork, PodRoute
 from nodeward.core.workload import PodUid, SandboxId
+from nodeward.features.podapi import rows as api
 from nodeward.features.podapi.effects import redaction
 from nodeward.features.podapi.effects.volumes import FILE, HOST_ROOT, PodVolumeClaims, VolumeRequestError
-from nodeward.features.podapi.rows import (
-    GUEST,
-    HOST,
-    ConfirmVolumeRequest,
-    HoldVolumeRequest,
-    ListVolumeClaimsRequest,
-    OfferedVolume,
-    OfferVolumesRequest,
-    PodVolumeRow,
-    VolumeMount,
-)
 from nodeward.features.podapi.volumes import LEASE_S
 from nodeward.features.pods.state import Ended, KnownSandbox, KnownSpec, Pods
 from nodeward.features.root import State
@@ -103,19 +93,19 @@ def host(tmp_path: Path) -> Host:
 
 
 async def offered(claims: PodVolumeClaims, uid: str = "u1", *volume: str, **more: str) -> tuple[str, str]:
-    rows = tuple(OfferedVolume(name, more.get("path", PATH), ("block",)) for name in volume or ("data",))
-    said = await claims.offer(OfferVolumesRequest(uid, more.get("sandbox", f"s-{uid}"), rows))
+    rows = tuple(api.OfferedVolume(name, more.get("path", PATH), ("block",)) for name in volume or ("data",))
+    said = await claims.offer(api.OfferVolumesRequest(uid, more.get("sandbox", f"s-{uid}"), rows))
     assert [one.volume for one in said.offers] == [one.volume for one in rows]
     return said.offers[0].owner, said.offers[0].why
 
 
 async def confirmed(claims: PodVolumeClaims, uid: str = "u1", release: bool = False) -> tuple[str, str]:
-    said = await claims.confirm(ConfirmVolumeRequest(uid, f"s-{uid}", "data", release))
+    said = await claims.confirm(api.ConfirmVolumeRequest(uid, f"s-{uid}", "data", release))
     return said.owner, said.why
 
 
 async def owners(claims: PodVolumeClaims, path: str = PATH) -> Mapping[str, str]:
-    return {one.sandbox: one.by for one in (await claims.claims(ListVolumeClaimsRequest(path))).claims}
+    return {one.sandbox: one.by for one in (await claims.claims(api.ListVolumeClaimsRequest(path))).claims}
 
 
 async def test_a_sandbox_that_ended_while_the_daemon_was_away_has_nothing_once_the_runtime_says_so(host: Host) -> None:
@@ -137,7 +127,7 @@ async def test_a_sandbox_that_ended_while_the_daemon_was_away_has_nothing_once_t
 
 async def test_a_holder_on_the_host_that_died_has_its_lease_for_no_longer_than_it_lasts(host: Host) -> None:
     """And one that lives renews it; nobody else has it meanwhile, also while it is mounted."""
-    claims, ask = host.life(), HoldVolumeRequest(PATH, "csi-1")
+    claims, ask = host.life(), api.HoldVolumeRequest(PATH, "csi-1")
     assert (await claims.hold(ask)).held
     host.mounts(PATH)
     host.clock.ns += (LEASE_S - 1) * 10**9
@@ -145,11 +135,11 @@ async def test_a_holder_on_the_host_that_died_has_its_lease_for_no_longer_than_i
     assert (again.held, again.lease_s) == (True, LEASE_S)
     host.mounts("/elsewhere")
     host.clock.ns += (LEASE_S - 1) * 10**9
-    assert await offered(host.life()) == (HOST, "csi-1 mounts it on the host, for 1 s more")
-    other = await claims.hold(HoldVolumeRequest(PATH, "csi-2"))
+    assert await offered(host.life()) == (api.HOST, "csi-1 mounts it on the host, for 1 s more")
+    other = await claims.hold(api.HoldVolumeRequest(PATH, "csi-2"))
     assert (other.held, other.held_by) == (False, "csi-1")
     host.clock.ns += 10**9
-    assert (await offered(claims))[0] == GUEST
+    assert (await offered(claims))[0] == api.GUEST
     refused = await claims.hold(ask)
     assert (refused.held, refused.held_by) == (False, "s-u1")
     host.mounts(PATH)
@@ -165,7 +155,7 @@ async def test_no_guest_has_a_volume_whose_claim_is_not_on_disk(host: Host) -> N
         claims = host.life(files)
         await offered(claims)
         owner, _ = await confirmed(claims)
-        assert (owner == GUEST) == bool(await owners(host.life()))
+        assert (owner == api.GUEST) == bool(await owners(host.life()))
         if files.total < number:
             return
         (host.folder / RUN.lstrip("/") / FILE.name).unlink(missing_ok=True)
@@ -178,31 +168,31 @@ async def test_while_the_claims_cannot_be_read_no_guest_is_given_a_volume(host: 
     file.write_bytes(content)
     claims = host.life()
     owner, why = await offered(claims)
-    assert (owner, why.partition(" cannot be read: ")[0]) == (HOST, FILE.path_in(RUN))
-    assert not (await claims.claims(ListVolumeClaimsRequest())).complete
+    assert (owner, why.partition(" cannot be read: ")[0]) == (api.HOST, FILE.path_in(RUN))
+    assert not (await claims.claims(api.ListVolumeClaimsRequest())).complete
     file.unlink()
-    assert (await offered(claims))[0] == GUEST
+    assert (await offered(claims))[0] == api.GUEST
 
 
 async def test_a_claim_that_another_pod_of_the_node_uses_stays_with_the_host(host: Host) -> None:
     """Only pods of the namespace that name claims are read; where one cannot be, that is said."""
     host.pods["u2"] = pod("other")
     claims = host.life()
-    assert (await offered(claims))[0] == GUEST
+    assert (await offered(claims))[0] == api.GUEST
     host.pods["u3"] = pod()
-    assert await confirmed(claims) == (HOST, "since the offer: pod shop/pod-u3 on this node uses the same claim")
+    assert await confirmed(claims) == (api.HOST, "since the offer: pod shop/pod-u3 on this node uses the same claim")
     host.pods["u3"] = NodewardError("the API server is away")
     why = "whether another pod of this node uses the claim is not known: the API server is away"
-    assert await offered(claims) == (HOST, why)
+    assert await offered(claims) == (api.HOST, why)
 
 
 async def test_what_the_host_has_at_the_path_is_looked_at(host: Host) -> None:
     claims, files = host.life(), OsFiles(str(host.folder))
     host.mounts(PATH)
-    assert await offered(claims) == (HOST, "it is mounted on the host already")
+    assert await offered(claims) == (api.HOST, "it is mounted on the host already")
     host.mounts("/elsewhere")
     linked = host.life(Linked(str(host.folder)))
-    assert await offered(linked) == (HOST, "it is mounted on the host already")
+    assert await offered(linked) == (api.HOST, "it is mounted on the host already")
     assert (await offered(claims, path="/not/there"))[1].startswith("the daemon sees nothing at its path")
     assert await owners(claims, f"{PATH}/new") == {}, "a folder that a CSI driver is about to make"
     with pytest.raises(VolumeRequestError, match="path must be a clean absolute path"):
@@ -210,25 +200,25 @@ async def test_what_the_host_has_at_the_path_is_looked_at(host: Host) -> None:
     written = volumes.write(files, PATH, MountInfo("/dev/sdb", "ext4"), f"{HOST_ROOT}{volumes.FOLDER}")
     taken = host.folder / written.lstrip("/").replace("mountInfo.json", "s-u9")
     taken.touch()
-    assert (await offered(claims))[0] == GUEST, "a sandbox that is no more has left its name"
+    assert (await offered(claims))[0] == api.GUEST, "a sandbox that is no more has left its name"
     host.listed = False
     assert await owners(host.life()) == {"s-u9": "mountInfo.json"}, "it may stand: not all is known"
     host.listed = True
     host.pods["u9"], host.standing = pod("x"), ("u9",)
-    assert await offered(claims) == (HOST, "sandbox s-u9 has recorded itself in its mountInfo.json")
+    assert await offered(claims) == (api.HOST, "sandbox s-u9 has recorded itself in its mountInfo.json")
     assert await owners(claims) == {"s-u9": "mountInfo.json"}
     (host.folder / "proc/1/mountinfo").unlink()
     assert (await offered(claims))[1].startswith("the host's mounts cannot be read")
-    assert not (await claims.claims(ListVolumeClaimsRequest(PATH))).complete
+    assert not (await claims.claims(api.ListVolumeClaimsRequest(PATH))).complete
 
 
 async def test_what_is_not_known_stays_with_the_host(host: Host) -> None:
     claims = host.life()
-    assert await offered(claims, "u7") == (HOST, "the pod is not known on this node, or is gone")
+    assert await offered(claims, "u7") == (api.HOST, "the pod is not known on this node, or is gone")
     host.pods["u2"], host.standing = pod(), ("u2",)
-    assert await offered(claims, sandbox="s-u2") == (HOST, "the sandbox is of another pod")
+    assert await offered(claims, sandbox="s-u2") == (api.HOST, "the sandbox is of another pod")
     host.pods["u1"] = NodewardError("the API server is away")
-    assert await offered(claims) == (HOST, "the pod's spec cannot be read: the API server is away")
+    assert await offered(claims) == (api.HOST, "the pod's spec cannot be read: the API server is away")
 
 
 async def test_while_the_api_server_is_away_no_guest_is_given_a_volume_and_one_that_has_it_keeps_it(host: Host) -> None:
@@ -237,19 +227,19 @@ async def test_while_the_api_server_is_away_no_guest_is_given_a_volume_and_one_t
 
     claims = host.life()
     host.api_up = False
-    assert await offered(claims) == (HOST, away)
+    assert await offered(claims) == (api.HOST, away)
     host.api_up = True
     await offered(claims)
     host.api_up = False
-    assert await confirmed(claims) == (HOST, f"since the offer: {away}")
+    assert await confirmed(claims) == (api.HOST, f"since the offer: {away}")
     host.api_up = True
     await offered(claims)
     await confirmed(claims)
     host.api_up = False
-    assert await offered(claims) == (GUEST, "this sandbox has confirmed it")
+    assert await offered(claims) == (api.GUEST, "this sandbox has confirmed it")
 
 
-V = OfferedVolume("v")
+V = api.OfferedVolume("v")
 
 
 @pytest.mark.parametrize(
@@ -257,39 +247,39 @@ V = OfferedVolume("v")
     [
         ((V,) * 65, "are 65"),
         ((V, V), r"volumes\[1\].volume is there twice"),
-        ((OfferedVolume("v", "/a/../b"),), r"volumes\[0\].path"),
-        ((OfferedVolume("v", "/" + "a" * 5000),), r"volumes\[0\].path"),
-        ((OfferedVolume("v", "/\ud800"),), r"volumes\[0\].path"),
-        ((OfferedVolume("v", fs=("x" * 300,)),), r"volumes\[0\].fs"),
+        ((api.OfferedVolume("v", "/a/../b"),), r"volumes\[0\].path"),
+        ((api.OfferedVolume("v", "/" + "a" * 5000),), r"volumes\[0\].path"),
+        ((api.OfferedVolume("v", "/\ud800"),), r"volumes\[0\].path"),
+        ((api.OfferedVolume("v", fs=("x" * 300,)),), r"volumes\[0\].fs"),
     ],
 )
 async def test_a_request_that_cannot_be_is_refused_with_every_fault(
-    host: Host, volumes: tuple[OfferedVolume, ...], fault: str
+    host: Host, volumes: tuple[api.OfferedVolume, ...], fault: str
 ) -> None:
     with pytest.raises(VolumeRequestError, match=fault):
-        await host.life().offer(OfferVolumesRequest("u", "s", volumes))
+        await host.life().offer(api.OfferVolumesRequest("u", "s", volumes))
     with pytest.raises(VolumeRequestError, match=r"pod_uid must .*\nsandbox must .*\nvolumes must be 1 to 64, are 0"):
-        await host.life().offer(OfferVolumesRequest("", "s\n", ()))
+        await host.life().offer(api.OfferVolumesRequest("", "s\n", ()))
 
 
 async def test_the_section_of_volumes_says_who_mounts_each_and_no_secret(host: Host) -> None:
     host.pods["u1"] = pod(subPath=SECRET)
     claims = host.life()
     section = await claims.volumes(PodUid("u1"))
-    data = PodVolumeRow(
-        *("data", "persistentVolumeClaim", "disk", "", (VolumeMount("app", True, True),), HOST),
+    data = api.PodVolumeRow(
+        *("data", "persistentVolumeClaim", "disk", "", (api.VolumeMount("app", True, True),), api.HOST),
         "container app mounts a part of it (subPath), which kubelet prepares on the host",
     )
     assert section.value is not None
     assert (section.value[0], section.complete, section.observed_at) == (data, True, 7)
-    assert (section.value[1].kind, section.value[1].owner) == ("secret", HOST)
+    assert (section.value[1].kind, section.value[1].owner) == ("secret", api.HOST)
     assert SECRET not in repr(section)
     host.pods["u1"] = pod()
     await offered(claims)
     value = (await claims.volumes(PodUid("u1"))).value
     assert value is not None
     row = value[0]
-    assert (row.owner, row.sandbox, row.firm, row.lease_s) == (GUEST, "s-u1", False, LEASE_S)
+    assert (row.owner, row.sandbox, row.firm, row.lease_s) == (api.GUEST, "s-u1", False, LEASE_S)
     host.pods["u1"] = NodewardError("the API server is away")
     assert (await claims.volumes(PodUid("u1"))).why == "the API server is away"
 

@@ -22,19 +22,7 @@ from nodeward.neighbours.hook.line import HookRequest, decode_request, encode_re
 from nodeward.neighbours.hook.server import sandbox as hook_sandbox
 from nodeward.neighbours.nri import mapping as nri_mapping
 from nodeward.people.view import node_view
-from tests.unit.features.build import (
-    EPC,
-    Told,
-    adjusted,
-    container,
-    container_spec,
-    creating,
-    node,
-    pod_spec,
-    sandbox,
-    started,
-    value_of,
-)
+from tests.unit.features import build
 
 POD = "/kubepods/podA"
 APP, DB, PAUSE = "A-app", "A-db", "s-A"
@@ -46,7 +34,7 @@ def found(*names: str) -> ev.CgroupsFound:
 
 def spec(**ids: str) -> PodSpec:
     """Pod A: `app` declares 5, `db` nothing; with these ids in its status."""
-    return replace(pod_spec("A", container_spec("app", 5), container_spec("db")), container_ids=ids)
+    return replace(build.pod_spec("A", build.container_spec("app", 5), build.container_spec("db")), container_ids=ids)
 
 
 def seen(pod: PodSpec) -> ev.Event:
@@ -61,17 +49,17 @@ def limits(decision: Decision) -> dict[str, object]:
     return {g.target.where: g.value for g in decision.goals if g.target.kind == "misc.max"}
 
 
-def row(told: Told, cgroup: str) -> CgroupRow:
+def row(told: build.Told, cgroup: str) -> CgroupRow:
     return next(row for row in node_view(told.state, told.at_ns, {}).rows if row.cgroup == cgroup)
 
 
 def test_a_lost_container_of_a_known_pod_gets_its_limit_when_the_status_names_it() -> None:
-    told = node()
-    told(ev.SandboxStarted(sandbox("A")))
+    told = build.node()
+    told(ev.SandboxStarted(build.sandbox("A")))
     told(ev.PodSeen(spec()))
 
     assert limits(told(found(APP))) == {}
-    assert told.state.limits.wanted[POD].values == {EPC: 5}, "the pod's budget holds"
+    assert told.state.limits.wanted[POD].values == {build.EPC: 5}, "the pod's budget holds"
     assert (row(told, f"{POD}/{APP}").state, row(told, f"{POD}/{APP}").container) == ("unknown", "")
 
     assert limits(told(ev.PodSeen(spec(app=APP)))) == {f"{POD}/{APP}": "5"}
@@ -79,7 +67,7 @@ def test_a_lost_container_of_a_known_pod_gets_its_limit_when_the_status_names_it
 
 
 def test_a_pod_known_by_its_cgroup_gets_controller_and_budget() -> None:
-    told = node()
+    told = build.node()
     told(ev.PodSeen(spec(app=APP, db=DB)))
 
     decision = told(found(APP, DB, PAUSE))
@@ -97,7 +85,7 @@ def test_a_pod_known_by_its_cgroup_gets_controller_and_budget() -> None:
 
 
 def test_a_restarted_container_is_not_taken_for_the_pause_container() -> None:
-    told = node()
+    told = build.node()
     told(ev.PodSeen(spec(app="A-app-before", db=DB)))
     told(found(APP, DB))
 
@@ -105,27 +93,27 @@ def test_a_restarted_container_is_not_taken_for_the_pause_container() -> None:
 
 
 def test_what_the_runtime_tells_takes_the_place_of_what_was_found() -> None:
-    told = node()
+    told = build.node()
     told(ev.PodSeen(spec(app=APP)))
     told(found(APP, PAUSE))
 
-    told(started("A", "db"))
+    told(build.started("A", "db"))
 
     pods = told.state.pods
     assert list(pods.sandboxes) == [SandboxId(PAUSE)]
     assert list(pods.containers) == [APP, DB], "the sandbox's own container is dropped"
     assert pods.containers[ContainerId(APP)].container.sandbox_id == PAUSE
-    told(started("A", "app"))
+    told(build.started("A", "app"))
     assert told.state.pods.containers[ContainerId(APP)].container == replace(
-        container("A", "app"), phase=told.state.pods.containers[ContainerId(APP)].container.phase
+        build.container("A", "app"), phase=told.state.pods.containers[ContainerId(APP)].container.phase
     )
     assert not told.state.pods.containers[ContainerId(APP)].by_cgroup
-    told(ev.SandboxRemoved(sandbox("A")))
+    told(ev.SandboxRemoved(build.sandbox("A")))
     assert (told.state.pods.containers, told.state.pods.by_pod, told.state.limits.wanted) == ({}, {}, {})
 
 
 def test_the_memory_of_ends_is_bounded() -> None:
-    told = node()
+    told = build.node()
     for number in range(ENDED + 5):
         told(ev.Removed(SandboxId(PAUSE), ContainerId(str(number))))
 
@@ -135,19 +123,19 @@ def test_the_memory_of_ends_is_bounded() -> None:
 
 
 def test_a_pod_whose_cgroup_is_not_named_after_it_is_known_by_the_cgroup() -> None:
-    told = node()
+    told = build.node()
     told(ev.PodSeen(replace(spec(app=APP))))
-    told(ev.SandboxStarted(sandbox("A")))
+    told(ev.SandboxStarted(build.sandbox("A")))
     told(ev.CgroupsFound((ev.FoundCgroup(f"{POD}/{APP}", ContainerId(APP), PodUid("")),), as_of=0))
 
-    assert told.state.limits.wanted[f"{POD}/{APP}"].values == {EPC: 5}
+    assert told.state.limits.wanted[f"{POD}/{APP}"].values == {build.EPC: 5}
     told(ev.CgroupsFound((ev.FoundCgroup("/else/x/y", ContainerId("y"), PodUid("")),), as_of=0))
     assert "y" not in told.state.pods.containers, "nobody's"
 
 
 def test_with_mode_off_what_was_found_is_known_until_its_cgroup_is_gone() -> None:
     """Else each VM would count twice where nothing but cgroups tells of pods: for its pod, and as foreign use."""
-    told = node(LimitsSettings(mode=Mode.OFF))
+    told = build.node(LimitsSettings(mode=Mode.OFF))
     told(found(APP))
 
     assert list(told.state.pods.containers) == [APP]
@@ -160,7 +148,7 @@ def test_with_mode_off_what_was_found_is_known_until_its_cgroup_is_gone() -> Non
 
 
 def test_what_was_found_and_vanished_while_the_feature_was_off_ends_when_it_is_on_again() -> None:
-    told = node()
+    told = build.node()
     on, off = (replace(told.state.settings, limits=LimitsSettings(mode=mode)) for mode in (Mode.ENFORCE, Mode.OFF))
     told(found(APP))
     told(SettingsChanged(off))
@@ -175,38 +163,38 @@ def test_what_was_found_and_vanished_while_the_feature_was_off_ends_when_it_is_o
 
 PATH = "/kubepods/podu/u-app"
 POD_U = "/kubepods/podu"
-SPEC_U = pod_spec("u", container_spec("app", 4096), container_spec("other"))
+SPEC_U = build.pod_spec("u", build.container_spec("app", 4096), build.container_spec("other"))
 
 
 def hooked(name: str = "app", sandbox_id: str = "") -> ev.Hooked:
-    return ev.Hooked(sandbox("u", sandbox_id=sandbox_id), running(name, sandbox_id))
+    return ev.Hooked(build.sandbox("u", sandbox_id=sandbox_id), running(name, sandbox_id))
 
 
 def running(name: str = "app", sandbox_id: str = "") -> Container:
-    return container("u", name, sandbox_id).in_phase(Phase.RUNNING)
+    return build.container("u", name, sandbox_id).in_phase(Phase.RUNNING)
 
 
 def asks(name: str = "app") -> ev.Creating:
-    return ev.Creating(sandbox("u"), running(name), by_hook=True, ask_id=7)
+    return ev.Creating(build.sandbox("u"), running(name), by_hook=True, ask_id=7)
 
 
-def known_node(rule: LimitsSettings | None = None) -> Told:
-    told = node(rule or LimitsSettings())
+def known_node(rule: LimitsSettings | None = None) -> build.Told:
+    told = build.node(rule or LimitsSettings())
     told(seen(SPEC_U))
     return told
 
 
-def limit_given(told: Told, event: ev.Creating) -> str:
-    return adjusted(told(event)).unified.get("misc.max", "")
+def limit_given(told: build.Told, event: ev.Creating) -> str:
+    return build.adjusted(told(event)).unified.get("misc.max", "")
 
 
 def test_a_container_of_the_hooks_has_goals_at_once_and_its_pod_too_and_both_end_with_their_cgroups() -> None:
     told = known_node()
-    alone = {str(goal.target) for goal in told(ev.Hooked(sandbox("u"))).goals}
+    alone = {str(goal.target) for goal in told(ev.Hooked(build.sandbox("u"))).goals}
     assert f"subtree:{POD_U}" in alone
     limit_given(told, asks())
     goals = {str(goal.target) for goal in told(hooked()).goals}
-    assert {f"misc.max:{EPC}:{PATH}", f"misc.max:{EPC}:{POD_U}"} <= goals | alone
+    assert {f"misc.max:{build.EPC}:{PATH}", f"misc.max:{build.EPC}:{POD_U}"} <= goals | alone
     assert told.state.pods.creating == {}
 
     told(ev.Sampled({POD_U: MiscReading()}, as_of=told.state.seq, gone=(PATH,)))
@@ -217,7 +205,7 @@ def test_a_container_of_the_hooks_has_goals_at_once_and_its_pod_too_and_both_end
 
 def test_what_the_runtime_has_told_stays() -> None:
     told = known_node()
-    told(started("u", "app", {"nodeward.io/limits": "{}"}))
+    told(build.started("u", "app", {"nodeward.io/limits": "{}"}))
     before = told.state.pods
     limit_given(told, asks())
     told(hooked())
@@ -234,9 +222,9 @@ def test_a_container_that_was_found_nameless_has_a_name_by_the_hook() -> None:
         told(ev.CgroupsFound((FoundCgroup(PATH, running().id, PodUid("u")),), as_of=told.state.seq))
         assert told.state.limits.wanted[PATH].values == {}
         if isinstance(event, ev.Creating):
-            assert limit_given(told, event) == f"{EPC} 4096"
+            assert limit_given(told, event) == f"{build.EPC} 4096"
         told(hooked())
-        assert told.state.limits.wanted[PATH].values == {EPC: 4096}
+        assert told.state.limits.wanted[PATH].values == {build.EPC: 4096}
         assert list(told.state.pods.sandboxes) == ["s-u"], "the stand-in has made way"
 
 
@@ -263,14 +251,14 @@ def test_a_name_that_would_break_a_line_is_written_out_and_cut(way: Callable[[st
 
 NOW = 1 << 40
 """What a list or a pass was asked after: all that was told, or see `after`."""
-B_RUNS = container("B", "app")
-STARTED, STOPPED = started("A", "app"), ev.Stopped(sandbox("A"), container("A", "app"))
-REMOVED = ev.SandboxRemoved(sandbox("A"))
-FIRST, SECOND_ONE = (sandbox("A", sandbox_id=one) for one in ("first", "second"))
+B_RUNS = build.container("B", "app")
+STARTED, STOPPED = build.started("A", "app"), ev.Stopped(build.sandbox("A"), build.container("A", "app"))
+REMOVED = ev.SandboxRemoved(build.sandbox("A"))
+FIRST, SECOND_ONE = (build.sandbox("A", sandbox_id=one) for one in ("first", "second"))
 
 
 def after(events: int) -> int:
-    return node().state.seq + events
+    return build.node().state.seq + events
 
 
 def gone(*paths: str, as_of: int = NOW) -> ev.Event:
@@ -278,7 +266,7 @@ def gone(*paths: str, as_of: int = NOW) -> ev.Event:
 
 
 def both(as_of: int) -> ev.Event:
-    return ev.Listed((sandbox("A"), sandbox("B")), (container("A", "app"), B_RUNS), as_of)
+    return ev.Listed((build.sandbox("A"), build.sandbox("B")), (build.container("A", "app"), B_RUNS), as_of)
 
 
 def nothing(as_of: int, complete: bool = True) -> ev.Event:
@@ -297,28 +285,28 @@ STORIES = {
     "a list takes the place of what was found and ends none of it": (
         [
             found(APP, DB, PAUSE),
-            ev.Listed((sandbox("A"),), (container("A", "app"),), as_of=0),
+            ev.Listed((build.sandbox("A"),), (build.container("A", "app"),), as_of=0),
             nothing(as_of=0),
-            ev.Listed((sandbox("A"),), (), NOW),
+            ev.Listed((build.sandbox("A"),), (), NOW),
         ],
         "A-db",
     ),
     "a list from before an end revives nothing": ([STARTED, STOPPED, both(after(1))], "B-app"),
     "nor its sandbox": ([STARTED, STOPPED, REMOVED, both(after(1))], "B-app"),
     "a newer list knows better": ([STARTED, STOPPED, REMOVED, both(NOW)], "A-app B-app"),
-    "a list says nothing of what is newer": ([STARTED, started("B", "app"), nothing(after(1))], "B-app"),
+    "a list says nothing of what is newer": ([STARTED, build.started("B", "app"), nothing(after(1))], "B-app"),
     "a list that is not complete ends nothing": ([STARTED, nothing(NOW, complete=False)], "A-app"),
     "a list ends what it lacks": ([STARTED, nothing(NOW)], ""),
     "a sandbox takes only its own containers along": (
         [
-            ev.Started(FIRST, container("A", "old", "first")),
-            ev.Started(SECOND_ONE, container("A", "new", "second")),
+            ev.Started(FIRST, build.container("A", "old", "first")),
+            ev.Started(SECOND_ONE, build.container("A", "new", "second")),
             ev.SandboxRemoved(FIRST),
         ],
         "A-new",
     ),
-    "of the hook's the runtime tells later": ([seen(SPEC_U), hooked(), started("u", "app"), gone(PATH)], "u-app"),
-    "a hook that nobody waits for takes nothing along": ([started("u", "app"), asks(), ev.Abandoned(7)], "u-app"),
+    "of the hook's the runtime tells later": ([seen(SPEC_U), hooked(), build.started("u", "app"), gone(PATH)], "u-app"),
+    "a hook that nobody waits for takes nothing along": ([build.started("u", "app"), asks(), ev.Abandoned(7)], "u-app"),
 }
 
 
@@ -326,7 +314,7 @@ STORIES = {
 def test_which_containers_are_known(story: str) -> None:
     """Each belongs to a sandbox, and where there is none nothing is wanted."""
     events, known = STORIES[story]
-    told = node()
+    told = build.node()
     for event in events:
         told(event)
     pods = told.state.pods
@@ -337,13 +325,13 @@ def test_which_containers_are_known(story: str) -> None:
     assert {path.split("/")[2] for path in told.state.limits.wanted} == {f"pod{uid}" for uid in pods.sandbox_of}
 
 
-STATIC = pod_spec("mirror", container_spec("app", 5), config_hash="HASH")
-VICTIM = pod_spec("A", container_spec("app", 5))
-FORGED = replace(pod_spec("forged", container_spec("app", 99)), config_hash="HASH")
-IDLE, NEWER = (pod_spec(uid, container_spec("app", 5)) for uid in ("idle", "newer"))
+STATIC = build.pod_spec("mirror", build.container_spec("app", 5), config_hash="HASH")
+VICTIM = build.pod_spec("A", build.container_spec("app", 5))
+FORGED = replace(build.pod_spec("forged", build.container_spec("app", 99)), config_hash="HASH")
+IDLE, NEWER = (build.pod_spec(uid, build.container_spec("app", 5)) for uid in ("idle", "newer"))
 AGAINST_A = replace(FORGED, config_hash="A")
 BOTH, MIRROR = {"A": "A", "forged": "forged"}, {"HASH": "mirror", "forged": "forged"}
-RUNS = ev.SandboxStarted(sandbox("HASH"))
+RUNS = ev.SandboxStarted(build.sandbox("HASH"))
 
 
 @pytest.mark.parametrize(
@@ -357,7 +345,9 @@ RUNS = ev.SandboxStarted(sandbox("HASH"))
         pytest.param([seen(FORGED), seen(STATIC), RUNS], MIRROR, id="before the mirror and the static pod"),
         pytest.param([seen(FORGED), RUNS, seen(STATIC)], MIRROR, id="before the static pod and its mirror"),
         pytest.param(
-            [listed(FORGED, STATIC), ev.Listed((sandbox("HASH"),), (), as_of=1 << 40)], MIRROR, id="first in the lists"
+            [listed(FORGED, STATIC), ev.Listed((build.sandbox("HASH"),), (), as_of=1 << 40)],
+            MIRROR,
+            id="first in the lists",
         ),
         pytest.param(
             [seen(STATIC), seen(replace(STATIC, uid=PodUid("next")))], {"HASH": "next"}, id="a mirror made again"
@@ -367,7 +357,7 @@ RUNS = ev.SandboxStarted(sandbox("HASH"))
         ),
         pytest.param([seen(FORGED), ev.PodGone(FORGED.uid)], {}, id="a forged one that kubelet deletes"),
         pytest.param(
-            [seen(STATIC), RUNS, ev.PodGone(STATIC.uid), ev.SandboxRemoved(sandbox("HASH"))], {}, id="its end"
+            [seen(STATIC), RUNS, ev.PodGone(STATIC.uid), ev.SandboxRemoved(build.sandbox("HASH"))], {}, id="its end"
         ),
         pytest.param(
             [seen(FORGED), seen(STATIC), ev.PodGone(FORGED.uid), seen(STATIC)], {"HASH": "mirror"}, id="its turn"
@@ -379,7 +369,7 @@ RUNS = ev.SandboxStarted(sandbox("HASH"))
             [seen(VICTIM), ev.PodGone(VICTIM.uid), listed(VICTIM)], {"A": "A"}, id="a list from after its end"
         ),
         pytest.param(
-            [seen(VICTIM), creating("A", "app"), gone(POD), ev.PodGone(VICTIM.uid)],
+            [seen(VICTIM), build.creating("A", "app"), gone(POD), ev.PodGone(VICTIM.uid)],
             {"A": "A, gone"},
             id="a pod does not end while a container of it is being created",
         ),
@@ -397,14 +387,14 @@ RUNS = ev.SandboxStarted(sandbox("HASH"))
     ],
 )
 def test_who_is_kept_where(events: list[ev.Event], expected: dict[str, str]) -> None:
-    told = node()
+    told = build.node()
     for event in events:
         told(event)
     specs = told.state.pods.specs
     assert {uid: f"{known.spec.uid}{', gone' * known.gone}" for uid, known in specs.items()} == expected
     assert all(known.spec.containers for known in specs.values()), "nothing older has taken its place"
     if "mirror" in expected.values():
-        assert value_of(told(creating("HASH", "app"))) == Adjustment({"misc.max": "sgx_epc 5"})
+        assert build.value_of(told(build.creating("HASH", "app"))) == Adjustment({"misc.max": "sgx_epc 5"})
 
 
 PODS = (VICTIM, STATIC, FORGED, AGAINST_A)
@@ -412,13 +402,13 @@ EVENTS = st.one_of(
     st.sampled_from(PODS).map(seen),
     st.permutations(PODS).map(lambda pods: listed(*pods)),
     st.sampled_from([FORGED.uid, STATIC.uid]).map(ev.PodGone),
-    st.sampled_from(["A", "HASH"]).map(lambda uid: ev.SandboxStarted(sandbox(uid))),
+    st.sampled_from(["A", "HASH"]).map(lambda uid: ev.SandboxStarted(build.sandbox(uid))),
 )
 
 
 @given(st.lists(EVENTS, max_size=8))
 def test_whatever_is_heard_a_running_pod_is_never_another(events: list[ev.Event]) -> None:
-    told = node()
+    told = build.node()
     told(seen(VICTIM))
     for event in events:
         told(event)

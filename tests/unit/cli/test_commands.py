@@ -273,10 +273,6 @@ def test_json_has_the_part_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) ->
         assert json.loads(asked(monkeypatch, *words, "-o", "json")[1]) == json.loads(msgspec.json.encode(part))
 
 
-def test_a_daemon_that_does_not_look_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "set sandboxes.mode to observe" in asked(monkeypatch, view=None)[1]
-
-
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
@@ -290,3 +286,4 @@ def test_a_question_that_cannot_be_answered_is_refused(
     found, output = asked(monkeypatch, *args)
     assert found == code
     assert said in output
+    assert "set sandboxes.mode to observe" in asked(monkeypatch, view=None)[1], "a daemon that does not look"

@@ -324,8 +324,7 @@ IN_MAP = "kind: ConfigMap\nmetadata: {name: p}\ndata: {config.yaml: '{reservedRe
 def test_values_of_a_chart_and_files_in_a_config_map_are_checked(
     tmp_path: Path, text: str, what: str, idle: list[str]
 ) -> None:
-    (tmp_path / "p.yaml").write_text(text)
-    done = CliRunner().invoke(policies.command, ["check", str(tmp_path / "p.yaml"), "-o", "json"])
+    done = checked(tmp_path, text)
     (found,) = json.loads(done.stdout)
 
     assert (done.exit_code, found["what"]) == (0, what)

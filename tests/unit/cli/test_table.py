@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from nodeward.cli.kubectl import nodes
 from nodeward.cli.kubectl.answers import draw, status_of
@@ -45,11 +45,15 @@ def view(*rows: CgroupRow) -> NodeView:
     return NodeView("enforce", "containerd v2", "answers", True, {"sgx_epc": GI}, {"sgx_epc": 5 * MI}, rows)
 
 
-def drawn(shown: NodeView, width: int, height: int | None = None, *, is_wide: bool = True) -> list[str]:
-    console = Console(width=width, force_terminal=True, color_system=None)
+def printed(what: RenderableType, width: int = 120, *, is_terminal: bool = False) -> list[str]:
+    console = Console(width=width, force_terminal=is_terminal or None, color_system=None if is_terminal else "auto")
     with console.capture() as captured:
-        console.print(render(shown, height, is_wide=is_wide))
+        console.print(what)
     return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def drawn(shown: NodeView, width: int, height: int | None = None, *, is_wide: bool = True) -> list[str]:
+    return printed(render(shown, height, is_wide=is_wide), width, is_terminal=True)
 
 
 def test_a_container_without_a_name_is_shown_by_its_id_and_is_not_taken_for_the_pod() -> None:
@@ -203,9 +207,6 @@ def test_pods_with_long_names_fit_and_in_a_pipe_no_name_is_cut(width: int) -> No
     assert drawn(shown, 1000, is_wide=False)[-1].startswith(f"default/{'p' * 253}  344.0Mi")
 
 
-FIRST = Decided(f"shop/web/app: sgx_epc 4Mi, from {SPEC}", RULE)
-
-
 def app(wanted: int | None = 4 * MI, **more: Any) -> CgroupRow:
     return row("web", "app", ResourceRow("sgx_epc", wanted, wanted, 0, 0, 0, 0), namespace="shop", **more)
 
@@ -222,7 +223,7 @@ def test_a_new_container_and_another_limit_source_or_rule_are_decisions() -> Non
     again = (app(), app(), app(state="drift"), bare, replace(bare, rule="Because."), replace(bare, source="x"))
 
     assert told(*((one,) for one in again)) == [
-        FIRST,
+        Decided(f"shop/web/app: sgx_epc 4Mi, from {SPEC}", RULE),
         Decided(f"shop/web/app: no limit, from {SPEC}", RULE),
         Decided(f"shop/web/app: no limit, from {SPEC}", "Because."),
         Decided("shop/web/app: no limit, from x", RULE),
@@ -268,10 +269,7 @@ node-2   shop/web-10  1Mi / 4Mi, 3 refused  enforced
 
 
 def test_all_nodes_are_one_table_and_each_fault_has_its_node() -> None:
-    console = Console(width=120)
-    with console.capture() as captured:
-        console.print(draw([status_of(one, None, ()) for one in ANSWERS]))
-    assert "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()) == RECORDED
+    assert printed(draw([status_of(one, None, ()) for one in ANSWERS])) == RECORDED.splitlines()
 
 
 def test_the_pod_with_the_most_urgent_condition_is_first_and_each_node_has_a_verdict() -> None:
@@ -286,11 +284,7 @@ def test_the_pod_with_the_most_urgent_condition_is_first_and_each_node_has_a_ver
         answer("n3", fault="no"),
     )
     found = [status_of(one, None, ()) for one in told]
-    console = Console(width=120)
-    with console.capture() as captured:
-        console.print(draw(found))
-
-    lines = captured.get().splitlines()
+    lines = printed(draw(found))
     assert [line.split()[1] for line in lines[lines.index(next(one for one in lines if one[:4] == "NODE")) + 1 :]] == [
         "shop/vm", "shop/db", "shop/a",
     ]  # fmt: skip

@@ -94,8 +94,7 @@ def test_a_feature_that_fails_over_an_answer_takes_nothing_from_it() -> None:
     def broken_over(state: State, question: ev.Question, answer: Final) -> object:
         raise RuntimeError("broken")
 
-    told = build.node()
-    told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 5))))
+    told = build.known()
     engine = replace(ENGINE, features=(*FEATURES[:2], replace(LIMITS, answered=broken_over)))
     after, decision = engine.apply(told.state, replace(build.creating("A", "app"), seq=told.state.seq + 1))
     assert [fault.feature for fault in decision.faults] == ["limits"]
@@ -103,16 +102,10 @@ def test_a_feature_that_fails_over_an_answer_takes_nothing_from_it() -> None:
     assert after.asks == {}
 
 
-REFUSING = EngineSettings(
-    LimitsSettings(on_error=OnError.REFUSE),
-    PodsSettings(on_error=OnError.REFUSE),
-    cpus=CpusSettings(on_error=OnError.REFUSE),
-)
-
-
 @pytest.mark.parametrize("faulty", [one.name for one in FEATURES])
 def test_only_a_feature_with_an_on_error_refuses_a_container_and_names_that_key(faulty: str) -> None:
-    told = build.Told(State(settings=REFUSING))
+    limits, pods = LimitsSettings(on_error=OnError.REFUSE), PodsSettings(on_error=OnError.REFUSE)
+    told = build.Told(State(settings=EngineSettings(limits, pods, cpus=CpusSettings(on_error=OnError.REFUSE))))
     told(ev.CapacityRead(controller=True, capacity={build.EPC: 9}))
     told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 5))))
     features = tuple(replace(one, hears=build.everywhere(broken)) if one.name == faulty else one for one in FEATURES)
@@ -120,13 +113,13 @@ def test_only_a_feature_with_an_on_error_refuses_a_container_and_names_that_key(
     after, decision = replace(ENGINE, features=features).apply(told.state, build.creating("A", "app"))
 
     assert [fault.feature for fault in decision.faults] == [faulty]
-    assert isinstance(decision.answer, Final)
+    value = build.value_of(decision)
     if faulty in ("notices", "keys", "sandboxes", "gate"):  # no gate is set here
-        assert decision.answer.value == Adjustment({"misc.max": f"{build.EPC} 5"})
+        assert value == Adjustment({"misc.max": f"{build.EPC} 5"})
     else:
-        assert isinstance(decision.answer.value, Refusal)
+        assert isinstance(value, Refusal)
         assert (after.pods.creating, after.asks) == ({}, {})
-        assert f"and {faulty}.on_error is refuse" in decision.answer.value.message
+        assert f"and {faulty}.on_error is refuse" in value.message
 
 
 def test_a_fault_in_pods_about_a_removal_is_no_fault_of_limits() -> None:
@@ -219,20 +212,16 @@ def test_a_late_spec_mends_limit_and_budget() -> None:
 
 
 def test_a_goal_is_given_once_and_again_for_what_was_touched() -> None:
+    def seen(app: int) -> ev.PodSeen:
+        return ev.PodSeen(build.pod_spec("A", build.container_spec("app", app), build.container_spec("db", 2)))
+
     told = build.node()
-    told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 5), build.container_spec("db", 2))))
+    told(seen(5))
     told(build.started("A", "app"))
     assert values(told(build.started("A", "db"))) == {LIMIT._replace(where="/kubepods/podA/A-db"): "2"}
     assert values(told(build.started("A", "app"))) == {LIMIT: "5"}
-    assert (
-        told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 5), build.container_spec("db", 2)))).goals == ()
-    )
-    assert (
-        values(told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 6), build.container_spec("db", 2)))))[
-            LIMIT
-        ]
-        == "6"
-    )
+    assert told(seen(5)).goals == ()
+    assert values(told(seen(6)))[LIMIT] == "6"
 
 
 def test_a_goal_of_a_container_waits_until_its_cgroup_can_be_there() -> None:
@@ -261,12 +250,9 @@ def test_only_enforce_performs(mode: Mode, goals: bool) -> None:
 def test_a_resource_this_kernel_lacks(unsupported: Unsupported) -> None:
     told = build.node(LimitsSettings(unsupported=unsupported), capacity=0)
     told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 5), build.container_spec("zero"))))
-    answer = told(build.creating("A", "app")).answer
-    assert isinstance(answer, Final)
-    assert isinstance(answer.value, Refusal) is (unsupported is Unsupported.REFUSE)
-    zero = told(build.creating("A", "zero", ask_id=2)).answer
-    assert isinstance(zero, Final)
-    assert zero.value == Adjustment()
+    answer = build.value_of(told(build.creating("A", "app")))
+    assert isinstance(answer, Refusal) is (unsupported is Unsupported.REFUSE)
+    assert build.value_of(told(build.creating("A", "zero", ask_id=2))) == Adjustment()
     assert values(told(build.started("A", "app"))) == {}
 
 

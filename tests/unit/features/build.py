@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from nodeward.core import events as ev
 from nodeward.core.decision import Adjustment, Decision, Final
 from nodeward.core.feature import Hear
+from nodeward.core.refusal import Refusal
 from nodeward.core.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Role, Sandbox, SandboxId
 from nodeward.features.all import EVENTS, apply
 from nodeward.features.limits.settings import LimitsSettings
@@ -108,6 +109,12 @@ def running(epc: int | None = 5, limits: LimitsSettings = RULE) -> Told:
 def value_of(decision: Decision) -> object:
     assert isinstance(decision.answer, Final)
     return decision.answer.value
+
+
+def refusal(decision: Decision) -> str:
+    """Why it is refused; nothing where it is not."""
+    value = value_of(decision)
+    return value.message if isinstance(value, Refusal) else ""
 
 
 def adjusted(decision: Decision) -> Adjustment:

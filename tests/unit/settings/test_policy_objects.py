@@ -307,15 +307,14 @@ def test_what_was_in_force_is_kept_and_a_damaged_file_is_none(caplog: pytest.Log
     assert len(caplog.records) == 6
 
 
-EXPRESSIONS = {"name": "a", "matchExpressions": [{"key": "x"}] * 256}
-
-
 @pytest.mark.parametrize(
     "spec",
     [
         pytest.param({"reservedResources": dict.fromkeys(map(str, range(40_000)), 1)}, id="amounts"),
         pytest.param(dict.fromkeys(map(str, range(40_000)), 1), id="keys"),
-        pytest.param({"balloonTypes": [EXPRESSIONS] * 64}, id="expressions"),
+        pytest.param(
+            {"balloonTypes": [{"name": "a", "matchExpressions": [{"key": "x"}] * 256}] * 64}, id="expressions"
+        ),
     ],
 )
 def test_very_many_faults_are_told_by_the_first_ones(spec: object) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -27,13 +28,20 @@ from nodeward.settings.load import SettingsError, from_tree, load, misnamed, rea
 from nodeward.settings.reload import merged
 from tests.unit.host.test_runner import core_with
 
+Pairs = Mapping[str, str]
+
+
+def faults(file: Path | None, text: str, environ: Pairs | None = None, flags: Pairs | None = None) -> list[str]:
+    if file is not None:
+        file.write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        load(str(file) if file is not None else None, environ or {}, flags)
+    return caught.value.faults
+
 
 @pytest.mark.parametrize("text", ["a: &x 1\nb: *x\n", "[]", "a: [", "2"])
 def test_aliases_and_what_is_no_mapping_are_refused(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "s.yaml"
-    file.write_text(text)
-    with pytest.raises(SettingsError):
-        load(str(file), {})
+    assert faults(tmp_path / "s.yaml", text)
 
 
 def test_text_that_looks_like_an_impossible_date_is_text() -> None:
@@ -48,11 +56,7 @@ def test_a_fault_in_a_file_is_named_with_its_path_and_line_and_what_may_have_bee
     text: str, fault: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "s.yaml"
-    file.write_text(text)
-    with pytest.raises(SettingsError) as caught:
-        load(str(file), {})
-
-    (found,) = caught.value.faults
+    (found,) = faults(file, text)
     assert found.startswith(fault)
     assert found.endswith(f"({file} line 1)")
 
@@ -68,22 +72,16 @@ def test_a_fault_in_a_file_is_named_with_its_path_and_line_and_what_may_have_bee
     ],
 )
 def test_a_fault_in_a_variable_or_a_flag_is_named(environ: dict[str, str], flags: dict[str, str], fault: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        load(None, environ, flags)
-
-    (found,) = caught.value.faults
+    (found,) = faults(None, "", environ, flags)
     assert found.startswith(fault)
 
 
 def test_each_fault_says_where_it_was_written(tmp_path: Path) -> None:
-    file = tmp_path / "s.yaml"
-    file.write_text("limits:\n  mode: maybe\n  on_error: pass\nnri:\n  plugin_indx: '1'\npods: 3\n")
+    file, text = tmp_path / "s.yaml", "limits:\n  mode: maybe\n  on_error: pass\nnri:\n  plugin_indx: '1'\npods: 3\n"
     environ = {"NODEWARD_LIMITS__ON_ERROR": "ignore", "NODEWARD_CGROUPS__PERIOD_S": "0", "NODEWARD_STATE_DIR__X": "1"}
     flags = {"limits.strict": "3", "limits.on_error": "no", "pods.wait_ms": "1"}
-    with pytest.raises(SettingsError) as caught:
-        load(str(file), environ, flags)
-
-    sources = {fault.partition(": ")[0]: fault.rpartition(" (")[2] for fault in caught.value.faults}
+    told = faults(file, text, environ, flags)
+    sources = {fault.partition(": ")[0]: fault.rpartition(" (")[2] for fault in told}
     assert sources == {
         "limits.mode": f"{file} line 2)",
         "limits.on_error": "flag --set limits.on_error=...)",
@@ -202,10 +200,8 @@ def test_a_name_that_the_runtime_gave_and_would_not_take_ends_the_start(monkeypa
 
 
 def test_a_key_that_stands_twice_is_a_fault(tmp_path: Path) -> None:
-    path = tmp_path / "nodeward.yaml"
-    path.write_text("limits: {mode: observe}\nkube: {enabled: false}\nlimits: {strict: true}\n")
-    with pytest.raises(SettingsError, match=r"line 3: limits stands here again, first on line 1"):
-        load(str(path), {})
+    told = faults(tmp_path / "s.yaml", "limits: {mode: observe}\nkube: {enabled: false}\nlimits: {strict: true}\n")
+    assert "line 3: limits stands here again, first on line 1" in "\n".join(told)
 
 
 @pytest.mark.parametrize(
@@ -217,10 +213,7 @@ def test_a_key_that_stands_twice_is_a_fault(tmp_path: Path) -> None:
     ],
 )
 def test_a_bomb_is_refused(types: str, why: str, tmp_path: Path) -> None:
-    path = tmp_path / "nodeward.yaml"
-    path.write_text(f"policy: {{balloons: {{balloonTypes: {types}}}}}")
-    with pytest.raises(SettingsError, match=re.escape(why)):
-        load(str(path), {})
+    assert why in "\n".join(faults(tmp_path / "s.yaml", f"policy: {{balloons: {{balloonTypes: {types}}}}}"))
 
 
 def test_a_variable_and_a_flag_for_one_kind_of_key_leave_the_rest_of_the_shipped_kinds_as_it_is() -> None:

@@ -24,7 +24,6 @@ from nodeward.features.keys.effects import grants
 from nodeward.features.keys.settings import KeyKind, KeysSettings, Publisher
 from nodeward.neighbours.kubelet import checkpoint_file
 from nodeward.neighbours.kubelet.checkpoint_file import Data, Entry
-from nodeward_sim.doubles.kernel import SimKernel
 from tests.unit.simulated.life import SETTINGS, Life
 from tests.unit.simulated.lifetimes import ROOT, Lifetimes
 from tests.unit.simulated.plans import EPC
@@ -35,20 +34,6 @@ ROW = KeyKind((TDX,), publisher=Publisher.DEVICE_PLUGIN, publish=TDX)
 KEYS = KeysSettings(Mode.ENFORCE, {KEY: ROW}, FOLDER)
 CAPACITY = 64
 WITHIN_NS = 1_000_000_000
-
-
-def disk_of(kernel: SimKernel) -> None:
-    """The folders that kubelet and systemd make before the daemon starts."""
-    for folder in (FOLDER, f"{FOLDER}/device-plugins", SETTINGS.run_dir):
-        with contextlib.suppress(FileExistsError):
-            kernel.mkdir(folder)
-
-
-def write_checkpoint(kernel: SimKernel, keys: int, held: dict[PodUid, str]) -> None:
-    entries = tuple(Entry(uid, "compute", TDX, {-1: (name,)}, b"") for uid, name in held.items())
-    data = Data(entries or None, {TDX: tuple(device_ids.id_name(KEY, number) for number in range(keys))})
-    file = {"Data": data, "Checksum": checkpoint_file.checksum(data)}
-    kernel.replace(f"{FOLDER}/{checkpoint_file.PLACE}", msgspec.json.encode(file))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +58,9 @@ class KeyedLifetimes(Lifetimes):
         super().__init__()
 
     async def _start(self) -> Life:
-        disk_of(self.kernel)
+        for folder in (FOLDER, f"{FOLDER}/device-plugins", SETTINGS.run_dir):  # as kubelet and systemd do before
+            with contextlib.suppress(FileExistsError):
+                self.kernel.mkdir(folder)
         self._write()
         return await super()._start()
 
@@ -115,7 +102,10 @@ class KeyedLifetimes(Lifetimes):
         return True
 
     def _write(self) -> None:
-        write_checkpoint(self.kernel, CAPACITY, self._held)
+        entries = tuple(Entry(uid, "compute", TDX, {-1: (name,)}, b"") for uid, name in self._held.items())
+        data = Data(entries or None, {TDX: tuple(device_ids.id_name(KEY, number) for number in range(CAPACITY))})
+        file = {"Data": data, "Checksum": checkpoint_file.checksum(data)}
+        self.kernel.replace(f"{FOLDER}/{checkpoint_file.PLACE}", msgspec.json.encode(file))
 
     def keys_left(self) -> KeysLeft:
         keys = self._life.core.state.keys

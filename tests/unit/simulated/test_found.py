@@ -46,8 +46,7 @@ def test_what_an_unknown_pod_was_given_is_taken_back_when_its_spec_comes_before_
 
 
 def test_a_container_that_is_first_heard_of_by_an_update_gets_its_limit() -> None:
-    told = build.node()
-    told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 4))))
+    told = build.known(4)
     running = replace(build.container("A", "app"), phase=Phase.RUNNING)
 
     goals = goals_for(told, ev.Updating(build.sandbox("A"), running, ask_id=1), "/kubepods/podA/A-app")
@@ -87,9 +86,7 @@ def test_a_container_that_was_taken_for_another_pods_moves(told_by: str) -> None
 
 
 def test_a_pod_that_ends_with_its_last_container_leaves_no_slot() -> None:
-    told = build.node()
-    told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 4))))
-    told(build.started("A", "app"))
+    told = build.running(4)
     told(ev.PodGone(PodUid("A")))
 
     ended = told(ev.Removed(build.sandbox("A").id, build.container("A", "app").id))
@@ -99,8 +96,7 @@ def test_a_pod_that_ends_with_its_last_container_leaves_no_slot() -> None:
 
 
 def test_a_pass_repairs_nothing_of_a_pod_that_ends_with_it() -> None:
-    told = build.node()
-    told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 4))))
+    told = build.known(4)
     told(ev.SandboxStarted(build.sandbox("A")))
     drifted = {"/kubepods/podA": ev.MiscReading(limit={})}
 
@@ -111,9 +107,7 @@ def test_a_pass_repairs_nothing_of_a_pod_that_ends_with_it() -> None:
 
 
 def test_a_pod_whose_cgroups_are_all_gone_is_gone() -> None:
-    told = build.node()
-    told(ev.PodSeen(build.pod_spec("A", build.container_spec("app", 4))))
-    told(build.started("A", "app"))
+    told = build.running(4)
     paths = ("/kubepods/podA", "/kubepods/podA/A-app")
 
     told(ev.Sampled({}, as_of=told.state.seq, gone=paths[:1]))

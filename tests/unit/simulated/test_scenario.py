@@ -190,9 +190,6 @@ async def node(folder: Path, own: str = "2-3", shared: str = "0-1,4-31") -> Node
     return Node(kernel, pinned, judge, own=cgroups[1], shared=cgroups[0])
 
 
-Break = Callable[[Node], None]
-
-
 @pytest.mark.parametrize(
     ("breaks", "invariant"),
     [
@@ -206,7 +203,7 @@ Break = Callable[[Node], None]
         pytest.param(lambda node: node.told(node.own, "4-5"), "", id="the daemon writes another set"),
     ],
 )
-def test_what_must_never_be_of_cpus_is_told(breaks: Break, invariant: str, tmp_path: Path) -> None:
+def test_what_must_never_be_of_cpus_is_told(breaks: Callable[[Node], None], invariant: str, tmp_path: Path) -> None:
     there = asyncio.run(node(tmp_path))
     breaks(there)
     there.pinned.look()

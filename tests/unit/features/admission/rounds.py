@@ -13,6 +13,7 @@ from nodeward.features.admission.decide import admit
 from nodeward.features.admission.door import mapping
 from nodeward.features.admission.door.mapping import encode
 from nodeward.features.admission.door.review import decode_review
+from nodeward.features.admission.requests import annotated
 from nodeward.features.admission.values import AdmissionRule, Verdict
 
 Json: TypeAlias = dict[str, object]
@@ -46,9 +47,13 @@ class Round:
     operations: list[Json]
 
 
-def admitted(pod: Json, operation: str = "CREATE", sub_resource: str = "", rule: AdmissionRule = RULE) -> Round:
+def admitted(
+    pod: Json, operation: str = "CREATE", sub_resource: str = "", rule: AdmissionRule = RULE, annotate: str = ""
+) -> Round:
+    """By the rule; or by what writes the annotation `annotate`."""
     request = decode_review(json.dumps(review(pod, operation, sub_resource)).encode(), 1 << 24)
-    verdict = admit(mapping.operation(request), mapping.pod_asked(request), rule)
+    asked = mapping.operation(request), mapping.pod_asked(request)
+    verdict = annotated(*asked, annotate) if annotate else admit(*asked, rule)
     assert request.object is not None
     operations: list[Json] = json.loads(encode(mapping.patch(request.object, verdict)))
     return Round(verdict, applied(pod, operations), operations)

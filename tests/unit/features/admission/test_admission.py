@@ -15,17 +15,14 @@ from hypothesis import strategies as st
 
 from nodeward.cli.cri_resmgr.webhook import pairs_of
 from nodeward.core.errors import WireError
-from nodeward.features.admission.door import mapping
-from nodeward.features.admission.door.mapping import encode
 from nodeward.features.admission.door.refusal_log import APART_S, RefusalLog
-from nodeward.features.admission.door.review import decode_review
-from nodeward.features.admission.requests import MAX_TEXT, annotated
+from nodeward.features.admission.requests import MAX_TEXT
 from nodeward.features.admission.values import AdmissionRule, Verdict
 from nodeward.features.limits.promise import promise
 from nodeward.features.limits.settings import LimitsSettings
 from nodeward.neighbours.formats.kube_objects import decode_pod
 from nodeward.neighbours.kubernetes.mapping import pod_spec
-from tests.unit.features.admission.rounds import Json, admitted, applied, at, container, notes, pod_of, review
+from tests.unit.features.admission.rounds import Json, admitted, at, container, notes, pod_of
 
 EPC, ENCLAVE = "sgx.intel.com/epc", "sgx.intel.com/enclave"
 QUOTE, LIMITS, UPSTREAM = "sgx.intel.com/quote-provider", "nodeward.io/limits", "epc-limit.nri.io"
@@ -278,11 +275,8 @@ SAID = '"app":{"limits":{"cpu":"2500m"},"requests":{"cpu":"2","memory":"1Gi"}}'
 
 
 def answered(pod: Json, key: str, operation: str = "CREATE", sub_resource: str = "") -> tuple[Json, Verdict]:
-    request = decode_review(json.dumps(review(pod, operation, sub_resource)).encode(), 1 << 24)
-    verdict = annotated(mapping.operation(request), mapping.pod_asked(request), key)
-    assert request.object is not None
-    operations: list[Json] = json.loads(encode(mapping.patch(request.object, verdict)))
-    return notes(applied(pod, operations)), verdict
+    found = admitted(pod, operation, sub_resource, annotate=key)
+    return notes(found.pod), found.verdict
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ import pytest
 from nodeward.core import events as ev
 from nodeward.core.claims import Allocated, Claim, ClaimUid
 from nodeward.core.cpuset import of, parse, text
-from nodeward.core.decision import Decision, Final, Special
+from nodeward.core.decision import Decision, Special
 from nodeward.core.modes import Mode
-from nodeward.core.refusal import Refusal
 from nodeward.core.topology import CpuAmount, Machine
 from nodeward.core.workload import ContainerId, ContainerSpec, CpuRecord, Phase, PodSpec, PodUid, Qos
 from nodeward.features.cpus.claim_parameters import VERSION
@@ -25,7 +24,7 @@ from nodeward.features.cpus.words import claim_sentences, cpu_sentence, cpu_sent
 from nodeward.features.cpus.zones import zones
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
-from tests.unit.features.build import Told
+from tests.unit.features.build import Told, refusal
 from tests.unit.features.cpus import build
 from tests.unit.features.cpus.machines import W, machine, without
 
@@ -61,11 +60,8 @@ def claim(pod: str, counts: Mapping[int, int], name: str = "") -> Claim:
 
 def prepared(engine: Told, one: Claim) -> str:
     """The CPUs of the claim, or why it is refused."""
-    answer = engine(ev.Preparing(DRIVER, one, ask_id=engine.state.seq + 1)).answer
-    assert isinstance(answer, Final)
-    if isinstance(answer.value, Refusal):
-        return answer.value.message
-    return text(engine.state.cpus.by_claim.claims[one.uid].cpus)
+    why = refusal(engine(ev.Preparing(DRIVER, one, ask_id=engine.state.seq + 1)))
+    return why or text(engine.state.cpus.by_claim.claims[one.uid].cpus)
 
 
 def knows(engine: Told, pod: str, cpus: int = 1, **uses: tuple[str, ...]) -> None:

@@ -331,9 +331,6 @@ def test_a_container_gets_the_nodes_of_its_cpus_and_keeps_what_it_had() -> None:
     assert (memory(node(update)), build.sets(node)["web"]) == ("0-1", "0,2-3")
 
 
-PODS = BalloonType("p", namespaces=("shop",), prefer_new_balloons=True)
-
-
 @pytest.mark.parametrize(
     ("rules", "setting", "expected"),
     [
@@ -350,7 +347,8 @@ def test_pin_memory_of_the_policy_decides(
 ) -> None:
     node = told_nodes(CpusSettings(memory=setting))
     if rules is not None:
-        one = replace(PODS, pin_memory=rules.pin_memory if by_type else None)
+        pin = rules.pin_memory if by_type else None
+        one = BalloonType("p", namespaces=("shop",), prefer_new_balloons=True, pin_memory=pin)
         rules = replace(rules, balloon_types=(one,), pin_memory=rules.pin_memory != by_type)
         cpu0 = Amount(AmountKind.CPUSET, 0b1111)
         build.settings(node, PolicySettings("balloons", reserved=cpu0, balloons=rules))

@@ -199,13 +199,13 @@ def test_what_a_container_used_is_forgotten_once_it_cannot_be_read_or_ends() -> 
     assert engine.state.cpus.memory_used == {}
 
 
-COLD = "cold-start.resource-policy.nri.io"
-
-
 def begins_cold(said: str, machine: Machine) -> tuple[Told, Decision]:
     """A container of two CPUs with this annotation, as JSON, on machine W and more memory."""
     engine = build.told(CPU0_RESERVED, of=machine)
-    home, made = replace(build.home("web"), annotations={COLD: said}), build.one("web", 2)
+    home, made = (
+        replace(build.home("web"), annotations={"cold-start.resource-policy.nri.io": said}),
+        build.one("web", 2),
+    )
     return engine, engine(ev.Creating(home, made, ask_id=engine.state.seq + 1))
 
 

@@ -71,10 +71,6 @@ def loaded(text: str, folder: Path, environ: dict[str, str] | None = None) -> Se
     return load(str(file), environ or {})
 
 
-def pascal(text: str) -> str:
-    return json.dumps(_renamed(yaml.safe_load(text))).replace('"normal"', "1")
-
-
 def _renamed(tree: object, above: str = "policy") -> object:
     if isinstance(tree, list):
         return [_renamed(one, "") for one in tree]
@@ -88,7 +84,8 @@ def test_both_spellings_mean_the_same_and_are_kept_for_the_next_start(tmp_path: 
     settings = loaded(NRI, tmp_path)
 
     assert settings.policy.balloons == WANTED
-    assert loaded(pascal(NRI), tmp_path) == settings
+    pascal = json.dumps(_renamed(yaml.safe_load(NRI))).replace('"normal"', "1")
+    assert loaded(pascal, tmp_path) == settings
     assert from_tree(json.loads(json.dumps(last_good.plain(settings))), {}) == settings
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from nodeward.core import events as ev
 from nodeward.core.annotations import GATE
-from nodeward.core.decision import Decision, Final
+from nodeward.core.decision import Decision
 from nodeward.core.gating import Gated, Verdict, gated
 from nodeward.core.modes import Mode
 from nodeward.core.refusal import Refusal, Refused
@@ -19,7 +19,7 @@ from nodeward.features.keys.settings import Attestation, KeyKind, KeysSettings, 
 from nodeward.features.podapi.view import pod_gate
 from nodeward.features.root import State
 from nodeward.features.settings import EngineSettings
-from tests.unit.features.build import SECOND, Told, creating, sandbox
+from tests.unit.features.build import SECOND, Told, creating, sandbox, value_of
 
 U = PodUid("u")
 TDX = "devices.kubevirt.io/tdx"
@@ -39,8 +39,7 @@ def make(told: Told, handler: str = "kata", notes: Mapping[str, str] | None = No
 
 
 def refusal(decision: Decision) -> str:
-    assert isinstance(decision.answer, Final)
-    value = decision.answer.value
+    value = value_of(decision)
     assert not isinstance(value, Refusal) or value.kind is Refused.FOR_NOW
     return value.message if isinstance(value, Refusal) else ""
 
@@ -147,5 +146,4 @@ def test_where_the_feature_fails_pods_with_a_gate_are_refused_and_no_others() ->
     asked = replace(creating("u", "app"), seq=9)
     for handler, refused in (("kata", True), ("runc", False)):
         _, decision = apply(told.state, replace(asked, sandbox=replace(asked.sandbox, handler=handler)))
-        assert isinstance(decision.answer, Final)
-        assert isinstance(decision.answer.value, Refusal) is refused
+        assert isinstance(value_of(decision), Refusal) is refused

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from nodeward.core import events as ev
 from nodeward.core.decision import Adjustment, Commit, Decision, Final, Goal, Need, Special
@@ -117,14 +118,14 @@ class Node:
             self.after(2)
             self.view()
 
-    def begin(self, grants: dict[str, int] | None = None, fault: str = "", *, api: bool = True) -> "Node":
+    def begin(self, grants: dict[str, int] | None = None, fault: str = "", *, api: bool = True) -> Self:
         if api:
             self.tell(ev.ApiBack())
         self.tell(ev.GrantsRecalled({TDX: grants or {}}, fault))
         self.view()
         return self.settle()
 
-    def settle(self) -> "Node":
+    def settle(self) -> Self:
         for _ in range(3):
             self.sample()
             self.after(2)
@@ -171,7 +172,7 @@ class Node:
             self.tell(ev.SandboxStarted(sandbox(uid)))
         return refused
 
-    def having(self, uid: str, *ids: str, runs: bool = False) -> "Node":
+    def having(self, uid: str, *ids: str, runs: bool = False) -> Self:
         """It has admitted this pod, whose VM has taken its keys if it `runs`."""
         assert self.admit(uid, *ids) == ""
         if runs:

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field, replace
 
 from nodeward.core import events as ev
 from nodeward.core.claims import Allocated, Claim, ClaimUid, Promised
-from nodeward.core.decision import Decision, Final, Need
+from nodeward.core.decision import Need
 from nodeward.core.modes import Mode
-from nodeward.core.refusal import Refusal
 from nodeward.core.workload import PodUid
 from nodeward.features.keys.fronts import SEEN_NS, may_be_seen
 from nodeward.features.keys.settings import ClaimSettings, KeyKind, KeysSettings, Publisher
 from nodeward.features.keys.state import Sold
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
+from tests.unit.features.build import refusal
 from tests.unit.features.keys.asking import TDX, Node
 from tests.unit.features.keys.walk import copied, worlds
 
@@ -51,18 +51,13 @@ class Claimed(Node):
 
     def prepare(self, one: Claim) -> str:
         """Why it is refused, or nothing."""
-        final = self._prepared(ev.Preparing(DRIVER, one)).answer
-        assert isinstance(final, Final)
-        return final.value.message if isinstance(final.value, Refusal) else ""
-
-    def _prepared(self, question: ev.Preparing) -> Decision:
         self.last_ask += 1
-        decision = self.tell(replace(question, ask_id=self.last_ask))
+        decision = self.tell(ev.Preparing(DRIVER, one, ask_id=self.last_ask))
         if isinstance(decision.answer, Need):
             if not self.kernel_hangs:
                 self.sample()
             decision = self.tell(ev.FactRead(self.last_ask))
-        return decision
+        return refusal(decision)
 
     def unprepare(self, uid: str) -> None:
         self.tell(ev.Unprepared(DRIVER, ClaimUid(uid)))

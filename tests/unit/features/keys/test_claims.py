@@ -18,9 +18,6 @@ from tests.unit.features.build import sandbox
 from tests.unit.features.keys.asking import ID, TDX, launcher
 from tests.unit.features.keys.fronts import DRIVER, Claimed, claim, explore, node, settings
 
-ALONE = KeyKind((TDX,), publish=TDX)
-"""Nothing is offered by a plugin."""
-
 
 def shown(one: Claimed) -> list[tuple[str, str, str]]:
     """Each claim with its state and why."""
@@ -73,7 +70,7 @@ def test_a_claim_that_has_ended_drains_for_as_long_as_its_pod_holds_the_key() ->
 
 
 def test_an_extended_resource_that_the_scheduler_made_a_claim_of_is_counted_once() -> None:
-    one = node(row=ALONE)
+    one = node(row=KeyKind((TDX,), publish=TDX))  # nothing is offered by a plugin
     one.tell(launcher("a"))
     one.settle()
     assert one.row.free == 3  # by its spec, before it is prepared

@@ -5,7 +5,7 @@ import contextlib
 import errno
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,11 +87,7 @@ def at_start(of: Grants) -> GrantsRecalled:
 
 
 def commit(of: Grants, *ids: str, resource: str = TDX) -> str:
-    return asyncio.run(_awaited(of.commit(record(*ids, resource=resource))))
-
-
-async def _awaited(one: Awaitable[str]) -> str:
-    return await one
+    return asyncio.run(of.commit(record(*ids, resource=resource)))
 
 
 def recalled(files: HostFiles) -> Recalled:

@@ -193,8 +193,7 @@ class Jumping(Node):
 
 def life(walls: list[int]) -> list[object]:
     """What a node does from its daemon's start over a grant to its release."""
-    node = Jumping(capacity={"tdx": 2}, walls=walls)
-    node.begin()
+    node = Jumping(capacity={"tdx": 2}, walls=walls).begin()
     seen: list[object] = [node.listed, node.admit("a", ID[0]), node.start(ID[0])]
     node.charged, node.root = {"a": 1}, 2
     seen += [node.settle().listed, node.allocate(ID[1])]

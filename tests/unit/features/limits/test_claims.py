@@ -10,15 +10,14 @@ import pytest
 from nodeward.core import events as ev
 from nodeward.core.cgroup import Hierarchy
 from nodeward.core.claims import Allocated, Claim, ClaimUid
-from nodeward.core.decision import Adjustment, Decision, Final, Special
+from nodeward.core.decision import Decision, Final, Special
 from nodeward.core.modes import Mode
-from nodeward.core.refusal import Refusal
 from nodeward.core.workload import ContainerSpec, PodUid
 from nodeward.features.limits.claims import epc_of_node
 from nodeward.features.limits.settings import EpcClaims, LimitsSettings, Unsupported
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
-from tests.unit.features.build import EPC, Told, container_spec, creating, pod_spec, sandbox, started
+from tests.unit.features.build import EPC, Told, adjusted, container_spec, creating, pod_spec, refusal, sandbox, started
 
 DRIVER = "sgx.nodeward.io"
 MIB = 1 << 20
@@ -41,9 +40,7 @@ class Node(Told):
         return decision
 
     def prepare(self, one: Claim) -> str:
-        final = self(ev.Preparing(DRIVER, one, ask_id=9)).answer
-        assert isinstance(final, Final)
-        return final.value.message if isinstance(final.value, Refusal) else ""
+        return refusal(self(ev.Preparing(DRIVER, one, ask_id=9)))
 
     def device(self) -> tuple[str, bool]:
         return self.devices()["epc"]
@@ -53,10 +50,7 @@ class Node(Told):
         return {one["name"]: (one["capacity"]["epc"]["value"], bool(one.get("taints"))) for one in devices}
 
     def given(self, name: str) -> object:
-        final = self(creating("a", name)).answer
-        assert isinstance(final, Final)
-        assert isinstance(final.value, Adjustment)
-        return final.value.unified
+        return adjusted(self(creating("a", name))).unified
 
 
 def uses(name: str, *claims: str) -> ContainerSpec:
@@ -146,20 +140,16 @@ def test_claims_of_the_whole_machine_are_taken_out_of_devices_by_numa_node() -> 
 
 
 @pytest.mark.parametrize(("unsupported", "names"), [("allow-unenforced", ["epc-0"]), ("refuse", [])])
-def test_memory_that_no_limit_can_hold_is_published_as_such_unless_that_is_refused(
+def test_memory_that_no_limit_can_hold_is_published_as_such_unless_that_is_refused_and_none_where_there_is_none(
     unsupported: str, names: list[str]
 ) -> None:
+    assert node(0).slice == "[]", "a node without such memory"
     one = node(0, memory={0: 32 * MIB})
     limits = replace(SETTINGS.limits, unsupported=Unsupported(unsupported))
     one(SettingsChanged(replace(SETTINGS, limits=limits)))
     devices = json.loads(str(one.slice))
     assert [device["name"] for device in devices] == names
     assert all(device["attributes"]["enforced"] == {"bool": False} for device in devices)
-
-
-def test_a_node_without_such_memory_publishes_no_device() -> None:
-    one = node(0)
-    assert one.slice == "[]"
 
 
 @pytest.mark.parametrize(

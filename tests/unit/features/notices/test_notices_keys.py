@@ -53,10 +53,6 @@ def gone(node: Telling) -> None:
     node.capacity = {"tdx": 0}
 
 
-def unrecorded(node: Telling) -> None:
-    node.tell(REFUSED)
-
-
 def oversold(node: Telling) -> None:
     own = replace(offering(replace(ROW, share=Share.OWN)), kube_events=True)
     node.tell(SettingsChanged(own))
@@ -77,15 +73,18 @@ def oversold(node: Telling) -> None:
             "it.",
         ),
         (gone, "keys-uncounted", ""),
-        (unrecorded, "journal-refused", "No TEE key is given out on this node, since grants cannot be put on record"),
+        (
+            lambda node: node.tell(REFUSED),
+            "journal-refused",
+            "No TEE key is given out on this node, since grants cannot be put on record",
+        ),
     ],
     ids=["more was promised", "the root cannot be read", "the module was taken out", "grants cannot be put on record"],
 )
 def test_what_keeps_keys_from_being_given_out_is_told_of_the_node_once_it_holds(
-    breaks: Callable[[Telling], None], code: str, note: str
+    breaks: Callable[[Telling], object], code: str, note: str
 ) -> None:
-    node = Telling()
-    node.begin()
+    node = Telling().begin()
     assert node.admit("a", ID[0]) == ""
     assert node.lives(60) == []
     breaks(node)
@@ -102,8 +101,7 @@ def test_what_keeps_keys_from_being_given_out_is_told_of_the_node_once_it_holds(
 
 
 def test_what_is_over_soon_is_not_told() -> None:
-    node = Telling()
-    node.begin()
+    node = Telling().begin()
     for _ in range(20):
         node.root_fails = True
         assert node.lives(4) == []
@@ -119,8 +117,7 @@ def test_what_is_over_soon_is_not_told() -> None:
     "other", [ev.KeysHeld(0), ev.Sampled({}, as_of=0), ev.GrantsRecalled()], ids=lambda one: type(one).__name__
 )
 def test_a_read_of_the_counters_that_hangs_is_told_by_whatever_else_happens(other: ev.Event) -> None:
-    node = Telling()
-    node.begin()
+    node = Telling().begin()
     node.after(STALE_NS / SECOND - 1)
     node.tell(other)
     node.after(2)
@@ -144,8 +141,7 @@ def test_counters_that_were_never_read_are_told_too() -> None:
 
 
 def test_a_machine_that_slept_has_nothing_to_tell() -> None:
-    node = Telling()
-    node.begin()
+    node = Telling().begin()
     node.after(7200)
     node.view()
     assert node.lives(20) == []
@@ -161,8 +157,7 @@ def test_while_the_api_server_is_away_it_waits_though_it_is_over_by_then() -> No
 
 
 def test_an_event_that_was_not_taken_is_not_sent_again_before_it_is_due() -> None:
-    node = Telling()
-    node.begin()
+    node = Telling().begin()
     node.root_fails = True
     while not node.calls:
         node.after(2)
@@ -175,17 +170,12 @@ def test_an_event_that_was_not_taken_is_not_sent_again_before_it_is_due() -> Non
 
 
 def test_faults_that_change_all_the_time_are_one_event() -> None:
-    node = Telling()
-    node.begin()
+    node = Telling().begin()
     for number in range(200):
         node.tell(ev.GrantsRecalled(fault=f"{number}" * 9000))
         node.lives(4)
     (call,) = node.calls
     assert len(words(call).note) > MOST_NOTE, "which is cut where the Event is made"
-
-
-def rival(node: Telling) -> None:
-    node.tell(ev.PluginTold(TDX, PluginStanding.RIVAL, "another"))
 
 
 @pytest.mark.parametrize(
@@ -196,18 +186,13 @@ def rival(node: Telling) -> None:
         pytest.param(
             replace(offering(replace(ROW, publisher=Publisher.NONE)), kube_events=True), None, id="none is offered"
         ),
-        pytest.param(TOLD, rival, id="somebody else offers them"),
+        pytest.param(TOLD, ev.PluginTold(TDX, PluginStanding.RIVAL, "another"), id="somebody else offers them"),
     ],
 )
-def test_who_grants_nothing_has_nothing_to_tell(
-    settings: EngineSettings, comes: Callable[[Telling], None] | None
-) -> None:
+def test_who_grants_nothing_has_nothing_to_tell(settings: EngineSettings, comes: ev.Event | None) -> None:
     node = Telling(state=State(settings=settings))
     node.begin()
-    if comes is None:
-        node.tell(ev.GrantsRecalled(lost=True))
-    else:
-        comes(node)
+    node.tell(comes or ev.GrantsRecalled(lost=True))
     node.root_fails = True
     node.tell(REFUSED)
     assert node.lives(60) == []

@@ -223,9 +223,6 @@ def test_one_report_too_many_is_refused_and_one_that_replaces_is_not() -> None:
         node.reports.put(ReportSandboxRequest("more"))
 
 
-LISTED_POD = pb.PodResources(namespace="shop", name="vm", cpu_ids=[2, 3])
-
-
 class Listed(PodDevices):
     """Kubelet lists one pod without devices, whose name is now of the UID `uid`."""
 
@@ -238,7 +235,8 @@ class Listed(PodDevices):
 
     async def _list(self) -> tuple[dict[tuple[str, str], list[tuple[pb.PodResources, Judged]]], int]:
         self.lists += 1
-        return {("shop", "vm"): [(LISTED_POD, Judged(self._uid, refused=self.refused))]}, 7
+        pod = pb.PodResources(namespace="shop", name="vm", cpu_ids=[2, 3])
+        return {("shop", "vm"): [(pod, Judged(self._uid, refused=self.refused))]}, 7
 
 
 def test_cpus_of_a_pod_that_has_taken_over_the_name_are_not_shown() -> None:

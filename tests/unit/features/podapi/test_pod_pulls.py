@@ -36,7 +36,6 @@ async def beside(
     folder: Path,
     answer: bytes | None = relay_line.encode_pulls(SEEN),
     pods: Callable[[], Pods] = Pods,
-    clock: ManualClock | None = None,
     most_asked: int = 1000,
 ) -> AsyncIterator[PodPulls]:
     """A relay beside answers so, or there is none for b"", or it never answers for None."""
@@ -51,7 +50,7 @@ async def beside(
         return answer
 
     settings, ready = replace(Settings(), run_dir=str(folder)), asyncio.Event()
-    pulls = PodPulls(settings, OsFiles(str(folder)), clock or ManualClock(), pods)
+    pulls = PodPulls(settings, OsFiles(str(folder)), ManualClock(), pods)
     if answer == b"":
         yield pulls
         return

@@ -178,8 +178,8 @@ def asks(name: str = "app") -> ev.Creating:
     return ev.Creating(build.sandbox("u"), running(name), by_hook=True, ask_id=7)
 
 
-def known_node(rule: LimitsSettings | None = None) -> build.Told:
-    told = build.node(rule or LimitsSettings())
+def known_node() -> build.Told:
+    told = build.node()
     told(seen(SPEC_U))
     return told
 
@@ -251,7 +251,6 @@ def test_a_name_that_would_break_a_line_is_written_out_and_cut(way: Callable[[st
 
 NOW = 1 << 40
 """What a list or a pass was asked after: all that was told, or see `after`."""
-B_RUNS = build.container("B", "app")
 STARTED, STOPPED = build.started("A", "app"), ev.Stopped(build.sandbox("A"), build.container("A", "app"))
 REMOVED = ev.SandboxRemoved(build.sandbox("A"))
 FIRST, SECOND_ONE = (build.sandbox("A", sandbox_id=one) for one in ("first", "second"))
@@ -266,7 +265,9 @@ def gone(*paths: str, as_of: int = NOW) -> ev.Event:
 
 
 def both(as_of: int) -> ev.Event:
-    return ev.Listed((build.sandbox("A"), build.sandbox("B")), (build.container("A", "app"), B_RUNS), as_of)
+    return ev.Listed(
+        (build.sandbox("A"), build.sandbox("B")), (build.container("A", "app"), build.container("B", "app")), as_of
+    )
 
 
 def nothing(as_of: int, complete: bool = True) -> ev.Event:

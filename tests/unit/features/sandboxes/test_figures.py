@@ -288,9 +288,6 @@ def test_the_arithmetic_adds_up(limit: int, vm: int, rss: int, guest: int, perce
     assert found.killed_at is None or 0 <= found.killed_at <= vm
 
 
-FEW = SandboxesSettings(samples=100)
-
-
 def measured(*samples: tuple[int | None, int | None]) -> Measured:
     kept = Measured()
     for number, (memory, cpu_m) in enumerate(samples):
@@ -315,10 +312,6 @@ def test_percentiles_rise_and_are_right_to_a_bound(values: list[int], one: int, 
     assert percentile(table, one) == bound(exact)
 
 
-def test_there_is_no_percentile_of_nothing() -> None:
-    assert [percentile({}, percent) for percent in PERCENTILES] == [None, None, None]
-
-
 @pytest.mark.parametrize(
     ("samples", "memory", "cpu_m", "why"),
     [
@@ -334,7 +327,7 @@ def test_there_is_no_percentile_of_nothing() -> None:
 def test_the_99th_percentile_and_a_margin_are_recommended(
     samples: list[tuple[int | None, int | None]], memory: int | None, cpu_m: int | None, why: str
 ) -> None:
-    found = recommend(measured(*samples), FEW)
+    found = recommend(measured(*samples), SandboxesSettings(samples=100))
     assert (found.memory, found.cpu_m, found.why) == (memory, cpu_m, why)
 
 
@@ -346,7 +339,8 @@ def test_older_samples_count_less_and_go_in_the_end() -> None:
     assert with_sample(kept, sample, is_new=False, needed=MOST_COUNTED).memory[1] == 2 * MOST_COUNTED
 
 
-def test_what_is_not_known_is_no_sample() -> None:
+def test_what_is_not_known_is_no_sample_and_of_nothing_there_is_no_percentile() -> None:
+    assert [percentile({}, percent) for percent in PERCENTILES] == [None, None, None]
     assert with_sample(Measured(), Usage(vmm=1), is_new=True) == Measured()
 
 

@@ -92,9 +92,6 @@ def test_a_path_that_nobody_told_is_containerds(driver: CgroupDriver) -> None:
     assert expected(GO, False, 2, driver, Paths(ID, pod=POD[driver])) == expected(GO, False, 2, driver, told)
 
 
-POD_SANDBOX = Sandbox(SandboxId(ID), PodUid(UID), "default", "web")
-
-
 @pytest.mark.parametrize(
     ("container", "own"),
     [
@@ -113,7 +110,7 @@ def test_the_sandboxs_path_is_found_beside_its_containers(container: str, own: s
         Container(ContainerId("c1"), SandboxId(ID), "app", cgroups_path=container),
     )
 
-    assert of_pod(POD_SANDBOX, containers).cgroups_path == own
+    assert of_pod(Sandbox(SandboxId(ID), PodUid(UID), "default", "web"), containers).cgroups_path == own
 
 
 SERVICE = "/system.slice/containerd.service"
@@ -252,10 +249,7 @@ def test_settings_count_before_the_configuration_and_that_before_what_is_seen() 
     assert recognised("kata", {"kata": DOCUMENT}, known, seen) is DOCUMENT
     assert recognised("kata", {"other": DOCUMENT}, known, seen) is RS
     assert recognised("kata", {}, None, None) is None
-
-
-def test_dragonball_is_runtime_rs() -> None:
-    assert recognised("kata", {}, None, VmReading(SandboxId(ID), 1, vmm="dragonball")) is RS
+    assert recognised("kata", {}, None, VmReading(SandboxId(ID), 1, vmm="dragonball")) is RS, "no other has it"
 
 
 SPLIT, SPLIT_V1, ONLY = cell(GO, False), cell(GO, False, 1), cell(GO, True)

@@ -94,7 +94,9 @@ def test_without_a_pod_the_limits_are_the_containers_own() -> None:
     assert {at for at, _, _ in limits(plan.create(docker))} == {"/system.slice/docker-s1.scope"}
 
 
-def test_on_v2_the_whole_vmm_moves_and_a_note_says_so() -> None:
+def test_on_v2_controllers_are_passed_on_before_a_limit_is_set_the_whole_vmm_moves_and_a_note_says_so() -> None:
+    acts = [(step.act, step.cgroup) for step in plan.create(SPLIT_V2)]
+    assert acts.index((plan.Act.PASS_ON, "/p")) < acts.index((plan.Act.LIMIT, "/p/kata_s1"))
     assert moves(plan.place(SPLIT_V2, RUNNING))[0] == (5, "cgroup.procs", 20, "/p/kata_s1", plan.Trees.ALL)
     assert all(step.role is not TaskRole.VCPU for step in plan.place(SPLIT_V2, RUNNING))
     assert limits(plan.create(SPLIT_V2)) == [
@@ -103,11 +105,6 @@ def test_on_v2_the_whole_vmm_moves_and_a_note_says_so() -> None:
     ]
     assert "cgroup v2" in plan.note(SPLIT_V2)
     assert plan.note(SPLIT_V1) == plan.note(THREADED) == ""
-
-
-def test_on_v2_controllers_are_passed_on_before_a_limit_is_set() -> None:
-    acts = [(step.act, step.cgroup) for step in plan.create(SPLIT_V2)]
-    assert acts.index((plan.Act.PASS_ON, "/p")) < acts.index((plan.Act.LIMIT, "/p/kata_s1"))
 
 
 def test_a_threaded_subtree_limits_the_vcpus_apart() -> None:
@@ -133,10 +130,6 @@ def test_what_is_removed_is_what_was_made_and_nobody_elses(wanted: plan.Wanted) 
     assert all(path.startswith("/p/kata") for path in removed)
     assert removed == sorted(removed, key=lambda path: -path.count("/"))
     assert wanted.version == 2 or {*removed, "/kata"} == {*made(plan.create(wanted)), "/kata"}
-
-
-def test_nothing_moves_where_nothing_runs() -> None:
-    assert plan.place(SPLIT_V1, plan.Processes()) == plan.place(ONLY_V1, plan.Processes()) == ()
 
 
 @pytest.mark.parametrize(

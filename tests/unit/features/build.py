@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from nodeward.core import events as ev
 from nodeward.core.decision import Adjustment, Decision, Final
@@ -13,6 +14,7 @@ from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.root import State
 from nodeward.features.settings import EngineSettings
 
+T = TypeVar("T")
 EPC = "sgx_epc"
 SECOND = 1_000_000_000
 RULE = LimitsSettings()
@@ -109,6 +111,11 @@ def running(epc: int | None = 5, limits: LimitsSettings = RULE) -> Told:
 def value_of(decision: Decision) -> object:
     assert isinstance(decision.answer, Final)
     return decision.answer.value
+
+
+def there(found: T | None) -> T:
+    assert found is not None
+    return found
 
 
 def refusal(decision: Decision) -> str:

@@ -103,7 +103,6 @@ def pod_of(*containers: Mapping[str, object], annotations: Mapping[str, object] 
 
 
 def at(value: object, *path: str | int) -> object:
-    """What lies at the path; None where nothing does."""
     for part in path:
         if isinstance(value, list) and isinstance(part, int):
             value = value[part] if part < len(value) else None
@@ -113,7 +112,6 @@ def at(value: object, *path: str | int) -> object:
 
 
 def notes(pod: Mapping[str, object]) -> Json:
-    """A copy of the pod's annotations; empty where there are none."""
     found = at(pod, "metadata", "annotations") or {}
     assert isinstance(found, dict)
     return dict(found)

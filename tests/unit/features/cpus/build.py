@@ -15,7 +15,7 @@ from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, Po
 from nodeward.features.cpus.view import cpus_view
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
-from tests.unit.features.build import Told, adjusted
+from tests.unit.features.build import Told, adjusted, there
 
 RESERVED_ONE = Amount(AmountKind.QUANTITY, milli=1000)
 STATIC_RULES = PolicySettings(STATIC.name, reserved=RESERVED_ONE)
@@ -49,7 +49,6 @@ def one(pod: str, cpus: int = 0, qos: str = "", life: int = 0, now: int = 0) -> 
 
 
 def begin(engine: Told, pod: Sandbox, made: Container) -> Decision:
-    """The runtime asks; where it may, it creates and starts the container."""
     decision = engine(ev.Creating(pod, made, ask_id=engine.state.seq + 1))
     if refused(decision) is None:
         engine(ev.Created(pod, made))
@@ -104,9 +103,7 @@ def sets(engine: Told) -> dict[str, str]:
 
 
 def shown(engine: Told) -> CpusView:
-    view = cpus_view(engine.state, 0)
-    assert view is not None
-    return view
+    return there(cpus_view(engine.state, 0))
 
 
 def settings(engine: Told, policy: PolicySettings | None = None, cpus: CpusSettings | None = None) -> Decision:

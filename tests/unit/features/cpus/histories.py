@@ -1,13 +1,11 @@
 """Seeded lives of containers under each CPU policy, while daemons die, sets drift and CPUs go offline.
 
 Outside the daemon there are a kernel (each cgroup's set), a runtime (its own record of each container), an API server
-that tells late, and the journal of CPU grants in its own format. `python -m tests.unit.features.cpus.histories 2000`
-plays so many histories of every policy.
+that tells late, and the journal of CPU grants in its own format. `make nightly` plays 2000 histories of every policy.
 """
 
 import json
 import random
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -464,7 +462,6 @@ class World:
         self.perform(self.engine(ev.CpusetsRead(seen, self.engine.state.seq)))
 
     def hotplug(self) -> None:
-        """A CPU goes offline, or all are online again."""
         away = 1 << self.choose.randrange(1, 16) if self.of.online == self.whole.online else 0
         self.of = without(self.whole, away)
         self.story.append(f"hotplug: without {text(away) or 'none'}")
@@ -584,19 +581,3 @@ def wrong(policy: str, seeds: range) -> Iterator[str]:
             played(policy, seed)
         except WrongError as error:
             yield str(error)
-
-
-def main(count: int) -> int:
-    """Plays so many histories of each policy; how many went wrong."""
-    failed = 0
-    for policy in RULES:
-        found = list(wrong(policy, range(count)))
-        failed += len(found)
-        print(f"{policy}: {count} histories, {len(found)} wrong", flush=True)
-        for story in sorted(found, key=len)[:1]:
-            print(story)
-    return failed
-
-
-if __name__ == "__main__":
-    sys.exit(bool(main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)))

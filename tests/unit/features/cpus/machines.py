@@ -40,8 +40,6 @@ def machine(
 
 
 def without(of: Machine, away: CpuSet) -> Machine:
-    """The machine while these CPUs are offline."""
-
     def left(groups: tuple[Group, ...]) -> tuple[Group, ...]:
         return tuple(replace(group, cpus=group.cpus & ~away) for group in groups if group.cpus & ~away)
 
@@ -103,7 +101,6 @@ class PolicyNode:
         return ""
 
     def comes(self, *asks: Ask) -> Self:
-        """Each is placed, one after the other."""
         for one in asks:
             assert self.admit(one) == "", one.key
         return self

@@ -24,7 +24,7 @@ from nodeward.features.cpus.words import claim_sentences, cpu_sentence, cpu_sent
 from nodeward.features.cpus.zones import zones
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
-from tests.unit.features.build import Told, refusal
+from tests.unit.features.build import Told, refusal, there
 from tests.unit.features.cpus import build
 from tests.unit.features.cpus.machines import W, machine, without
 
@@ -44,7 +44,6 @@ def node(machine: Machine = W, rules: PolicySettings = RULES, driver: str = DRIV
 
 
 def begun() -> Told:
-    """A daemon that has read the machine and nothing more."""
     engine = Told(State(settings=EngineSettings(policy=RULES, cpus=ON)))
     engine(ev.TopologyRead(W))
     return engine
@@ -65,7 +64,6 @@ def prepared(engine: Told, one: Claim) -> str:
 
 
 def knows(engine: Told, pod: str, cpus: int = 1, **uses: tuple[str, ...]) -> None:
-    """The API server says which claims its containers use."""
     milli = 1000 * cpus
     ones = tuple(ContainerSpec(name, cpu_m=milli, cpu_limit_m=milli, claims=of) for name, of in uses.items())
     engine(ev.PodSeen(PodSpec(PodUid(pod), "shop", pod, ones, qos=Qos.GUARANTEED)))
@@ -171,8 +169,7 @@ def test_a_container_may_use_the_shared_cpus_beside_its_claim() -> None:
     assert build.given(begins(engine, "vm", cpus=4)) == "0-3"
     assert sold(engine) == {"cpus-numa-0": 0}  # both others are requested beside the claim
     engine(ev.RuntimeConnected("containerd", "2.4"))
-    of_others = zones(engine.state)
-    assert of_others is not None
+    of_others = there(zones(engine.state))
     assert {one.cpu.available_m for one in of_others.zones if one.name == "node-0" and one.cpu is not None} == {0}
     begins(engine, "web")
     view = build.shown(engine)
@@ -194,13 +191,15 @@ def test_a_claim_is_prepared_once_whatever_kubelet_asks_again() -> None:
     assert "was prepared with 2 of cpus-numa-1, and now has 4" in prepared(engine, claim("vm", {1: 4}))
 
 
-def test_a_container_of_two_claims_is_refused_and_one_whose_spec_is_not_known_waits() -> None:
+def test_a_container_of_two_claims_or_of_another_pods_is_refused_and_one_whose_spec_is_not_known_waits() -> None:
     engine = node()
     for name in ("one", "two"):
         prepared(engine, claim("vm", {1: 2}, name))
     assert "its spec is not known yet" in str(build.refused(begins(engine, "vm")))
     knows(engine, "vm", app=("one", "two"))
     assert "it uses 2 claims of CPUs (shop/one, shop/two)" in str(build.refused(begins(engine, "vm")))
+    knows(engine, "late", app=("one",))
+    assert "its claim shop/one is another pod's" in str(build.refused(begins(engine, "late")))
 
 
 def test_a_restart_moves_nobody_and_claims_keep_their_cpus() -> None:
@@ -330,20 +329,11 @@ def test_before_it_is_known_what_was_prepared_nothing_is_promised_and_only_stati
     assert "not known yet which pods have claims of CPUs" in str(build.refused(begins(engine, "web")))
 
 
-def test_a_second_pod_of_a_claim_is_refused() -> None:
-    engine = node()
-    prepared(engine, claim("vm", {1: 2}))
-    knows(engine, "late", app=("vm-claim",))
-    assert "its claim shop/vm-claim is another pod's" in str(build.refused(begins(engine, "late")))
-
-
 def test_other_schedulers_are_told_that_a_claims_cpus_are_taken() -> None:
     engine = node()
     runs(engine, "vm", {1: 8})
     engine(ev.RuntimeConnected("containerd", "2.4"))
-    found = zones(engine.state)
-    assert found is not None
-    (numa,) = (one for one in found.zones if one.name == "node-1")
+    (numa,) = (one for one in there(zones(engine.state)).zones if one.name == "node-1")
     assert numa.cpu == CpuAmount(8000, 8000, 0)
     view = build.shown(engine)
     (row,) = view.holders

@@ -16,6 +16,7 @@ from nodeward.core.workload import Qos, Role
 from nodeward.features.cpus.policies.kubelet_take import Options, take
 from nodeward.features.cpus.pools import set_of
 from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings, StaticSettings
+from tests.unit.features.build import there
 from tests.unit.features.cpus.machines import PolicyNode, W, ask, machine, refusal, shapes
 
 CORE_0 = Amount(AmountKind.CPUSET, parse("0,16"))
@@ -211,9 +212,7 @@ def test_cores_reserved_in_part_do_not_keep_a_spread_request_waiting() -> None:
     """Kubelet 1.37 does not return from these: full cores over NUMA nodes that have an odd number of free CPUs."""
     of = machine(1, 4, 2)
     free = of.online & ~parse("0,8,16")
-    own = take(of, free, 54, Options(full_pcpus_only=True, across_numa=True))
-    assert own is not None
-    assert own.bit_count() == 54
+    assert there(take(of, free, 54, Options(full_pcpus_only=True, across_numa=True))).bit_count() == 54
 
 
 def test_spread_cpus_that_are_aligned_by_socket_stay_in_one() -> None:
@@ -231,8 +230,7 @@ def test_spread_cpus_are_in_one_socket_where_one_has_as_many(
     of = machine(2, nodes, 1, cores, threads=1)
     free = of.online & ~cpuset_of(used)
     most = max((socket.cpus & free).bit_count() for socket in of.packages)
-    own = take(of, free, most - spare, Options(across_numa=True, align_by_socket=True))
-    assert own is not None
+    own = there(take(of, free, most - spare, Options(across_numa=True, align_by_socket=True)))
     assert any(own & ~socket.cpus == 0 for socket in of.packages)
 
 

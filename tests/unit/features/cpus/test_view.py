@@ -37,7 +37,7 @@ from nodeward.people.table import cpu_lines, cpus_by_container, sandbox_lines
 from nodeward.people.view import node_view
 from nodeward_sim.doubles.cpus import Plan
 from nodeward_sim.doubles.kernel import SimKernel
-from tests.unit.features.build import SECOND, Told, pod_spec, sandbox
+from tests.unit.features.build import SECOND, Told, pod_spec, sandbox, there
 from tests.unit.features.cpus import build
 from tests.unit.features.cpus.build import create, told
 from tests.unit.features.cpus.machines import machine
@@ -74,9 +74,7 @@ def state(mode: Mode = Mode.ENFORCE) -> State:
 
 
 def shown(mode: Mode = Mode.ENFORCE) -> CpusView:
-    found = cpus_view(state(mode), 4 * SECOND)
-    assert found is not None
-    return found
+    return there(cpus_view(state(mode), 4 * SECOND))
 
 
 def test_the_drawing_has_a_sign_for_each_thread_by_package_node_and_cache() -> None:
@@ -99,8 +97,7 @@ def test_the_drawing_has_a_sign_for_each_thread_by_package_node_and_cache() -> N
 
 
 def test_a_line_is_no_wider_than_the_terminal_and_loses_no_core() -> None:
-    large = cpus_view(State(cpus=Cpus(read(SimKernel({}, machine=Plan(nodes=4, l3=2, cores=8))))), 0)
-    assert large is not None
+    large = there(cpus_view(State(cpus=Cpus(read(SimKernel({}, machine=Plan(nodes=4, l3=2, cores=8))))), 0))
     lines = [line for line in drawing(large, 24) if "[" in line]
     assert sum(line.count("[--]") for line in lines) == 128
     assert max(len(line.partition("  CPUs")[0]) for line in lines) <= 24
@@ -170,9 +167,7 @@ def node(policy: PolicySettings) -> Told:
 
 
 def told_zones(engine: Told) -> dict[str, Zone]:
-    found = zones(engine.state)
-    assert found is not None
-    return {zone.name: zone for zone in found.zones}
+    return {zone.name: zone for zone in there(zones(engine.state)).zones}
 
 
 def test_exclusive_and_requested_cpus_are_not_available() -> None:
@@ -289,9 +284,7 @@ def state_of_vms(vm: Vm = SPLIT, mode: Mode = Mode.OBSERVE) -> State:
 
 
 def shown_sandboxes(vm: Vm = SPLIT) -> SandboxesView:
-    found = sandboxes_view(state_of_vms(vm), 5 * SECOND)
-    assert found is not None
-    return found
+    return there(sandboxes_view(state_of_vms(vm), 5 * SECOND))
 
 
 def row(vm: Vm = SPLIT) -> SandboxRow:
@@ -374,8 +367,7 @@ def test_two_vms_in_one_pods_cgroup_are_counted_together_and_both_are_named() ->
     assert "shop/pod-A (s-B): " in lines
     assert "In the same pod's cgroup: the VM of s-B." in "\n".join(explain(both, "shop/pod-A") or ())
     assert [row.memory for row in both.sandboxes.rows] == [100 * MI] * 2, "nothing is counted twice"
-    alone = sandboxes_view(told.state, 4 * SECOND)
-    assert alone is not None
+    alone = there(sandboxes_view(told.state, 4 * SECOND))
     assert [(row.fit.fit, row.fit.others) for row in alone.rows] == [("fits", ())]
 
 

@@ -19,7 +19,7 @@ from nodeward.features.keys.settings import Attestation, KeyKind, KeysSettings, 
 from nodeward.features.podapi.view import pod_gate
 from nodeward.features.root import State
 from nodeward.features.settings import EngineSettings
-from tests.unit.features.build import SECOND, Told, creating, sandbox, value_of
+from tests.unit.features.build import SECOND, Told, creating, sandbox, there, value_of
 
 U = PodUid("u")
 TDX = "devices.kubevirt.io/tdx"
@@ -52,8 +52,7 @@ def test_a_container_is_refused_for_now_until_the_verdict_and_again_once_that_ha
     assert refusal(make(told)) == ""
     told.at_ns = 5 * SECOND
     assert "PASSED (fine) has expired" in refusal(make(told))
-    shown = pod_gate(told.state, U, told.at_ns).value
-    assert shown is not None
+    shown = there(pod_gate(told.state, U, told.at_ns).value)
     assert (shown.open, shown.verdict, shown.reason, shown.set_by) == (False, "EXPIRED", "fine", 0)
     assert [(one.name, one.open) for one in shown.conditions] == [("verdict", False)]
     assert told.state.gate.refused == 2
@@ -101,8 +100,7 @@ def test_a_pod_adds_conditions_to_its_gate_and_takes_none_away() -> None:
     assert gated(handlers, "runc", {GATE: " quotes, key"}, pod) == Gated(*pod, ("key", "quotes"))
     assert gated(handlers, "runc", {}, pod) is None
     for wrong in ("secret", "verdict,", "", ",".join(["key"] * 99) + ",x"):
-        found = gated(handlers, "runc", {GATE: wrong}, pod)
-        assert found is not None
+        found = there(gated(handlers, "runc", {GATE: wrong}, pod))
         assert "is no condition; write one or more of key, quotes, verdict" in found.fault
         assert "secret" not in found.fault
         assert found.fault in shut(node().state, found, 0)

@@ -50,7 +50,6 @@ class Claimed(Node):
     """The value that the API server has; None before there was a slice."""
 
     def prepare(self, one: Claim) -> str:
-        """Why it is refused, or nothing."""
         self.last_ask += 1
         decision = self.tell(ev.Preparing(DRIVER, one, ask_id=self.last_ask))
         if isinstance(decision.answer, Need):

@@ -175,7 +175,7 @@ def _after(state: State, memory: Memory, answer: str = "", before: int = 0, *, i
 
 
 class Played:
-    """The step, with its answers kept. `reuse`: one for each mutant, since a mutant answers otherwise."""
+    """The step, with its answers kept: one for each mutant, since a mutant answers otherwise."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[object, ...], tuple[After, ...]] = {}

@@ -77,11 +77,6 @@ def test_a_pod_that_has_ended_is_promised_nothing_and_what_it_still_holds_counts
     assert found.free == 14
 
 
-def test_a_pod_that_only_the_runtime_knows_has_its_name_from_there() -> None:
-    found = row(told(ev.SandboxStarted(sandbox("x")), sample(1, x=1)))
-    assert found.holders == (KeyHolder("shop", "pod-x", "x", 0, 1),)
-
-
 def test_what_a_vm_holds_outside_of_its_pod_is_its_pods_from_the_second_sample_on() -> None:
     """Kata's VMM may be in an overhead cgroup. In the first sample it may have come since the root was read."""
     home = sandbox("x")
@@ -225,7 +220,9 @@ def test_a_pod_that_kubelet_has_admitted_counts_before_anybody_else_tells_of_it(
     assert "  pod new, which is not known: promised 1, holds nothing that is known, id tdx3" in list(lines(row(tell)))
 
 
-def test_a_pod_that_only_kubelets_pods_api_tells_of_has_its_name_from_there() -> None:
+def test_a_pod_that_only_the_runtime_or_kubelets_pods_api_tells_of_has_its_name_from_there() -> None:
+    by_runtime = row(told(ev.SandboxStarted(sandbox("x")), sample(1, x=1)))
+    assert by_runtime.holders == (KeyHolder("shop", "pod-x", "x", 0, 1),)
     tell = told(ev.PodsOfKubelet(0, (pod("new").pod,)), sample(0), handed(new=("tdx3",)))
     assert row(tell).holders == (KeyHolder("shop", "pod-new", "new", 1, None, ("tdx3",)),)
     assert "  shop/pod-new: promised 1, holds nothing that is known, id tdx3" in list(lines(row(tell)))

@@ -14,15 +14,14 @@ from nodeward.features.keys import claims as key_claims
 from nodeward.features.keys.settings import KeyKind
 from nodeward.features.root import SettingsChanged, State
 from tests.told import tell
-from tests.unit.features.build import sandbox
+from tests.unit.features.build import sandbox, there
 from tests.unit.features.keys.asking import ID, TDX, launcher
 from tests.unit.features.keys.fronts import DRIVER, Claimed, claim, explore, node, settings
 
 
 def shown(one: Claimed) -> list[tuple[str, str, str]]:
     """Each claim with its state and why."""
-    assert one.row.claims is not None
-    return [(each.claim, each.state, each.why) for each in one.row.claims.rows]
+    return [(each.claim, each.state, each.why) for each in there(one.row.claims).rows]
 
 
 def test_a_prepared_claim_is_promised_its_key_once_until_it_has_ended() -> None:

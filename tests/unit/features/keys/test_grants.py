@@ -246,9 +246,6 @@ def test_own_grants_are_to_be_there_and_what_only_kubelet_tells_is_not() -> None
     assert on_record(replace(state, keys=replace(state.keys, offers=offers))) == {TDX: {"a": 2, "gone": 1}}
 
 
-# ---- on the operating system -----------------------------------------------------------------------------------------
-
-
 class Host(OsFiles):
     """The machine's own files, beneath a folder, with a boot id."""
 

@@ -49,9 +49,6 @@ def test_it_is_told_that_foreign_use_is_forgotten(monkeypatch: pytest.MonkeyPatc
     assert weigh(Alones(1), 0).wrong
 
 
-# ---- starts ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("dies", [False, True], ids=["one daemon", "the daemon dies"])
 def test_nobody_is_let_start_beside_a_start_that_may_still_take_the_last_key(
     dies: bool, monkeypatch: pytest.MonkeyPatch
@@ -68,8 +65,6 @@ def test_it_is_told_that_starts_of_before_are_forgotten(monkeypatch: pytest.Monk
     monkeypatch.setattr(device_ids, "resumed", lambda offer, known, charged, at_ns: offer)
     assert starts.explore(until_unsafe=True, dies=True).unsafe
 
-
-# ---- kubelet's words ------------------------------------------------------------------------------------------------
 
 KINDS = {
     "the checkpoint is late": Kind(1),

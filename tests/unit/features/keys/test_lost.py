@@ -10,7 +10,7 @@ from nodeward.features.keys.device_ids import SETTLE_NS
 from nodeward.features.keys.effects.grants import on_record
 from nodeward.features.keys.kubelet_view import lost
 from nodeward.features.keys.loss import PODS_NS
-from tests.unit.features.build import SECOND, sandbox
+from tests.unit.features.build import SECOND, sandbox, there
 from tests.unit.features.keys.asking import ID, TDX, Node, kata, launcher
 
 # ---- a journal that was removed since the boot: what kubelet names is granted, and nothing moves until that is known
@@ -53,8 +53,7 @@ def test_while_it_lasts_people_are_told_why_and_then_of_which_ids_kubelet_alone_
     node = without_journal()
     row = node.row
     assert row.findings == (f"{FROZEN}; no id is released and no more are offered.",)
-    assert row.offer is not None
-    assert (row.offer.withheld, row.offer.journal_lost) == ("journal", f"{FROZEN}.")
+    assert (there(row.offer).withheld, there(row.offer).journal_lost) == ("journal", f"{FROZEN}.")
     lives(node, 10)
     (said,) = node.row.findings
     assert said.startswith("the journal of grants was removed since the boot: 1 id(s) are taken for granted")
@@ -157,16 +156,13 @@ def looked(node: Node) -> Node:
     return node
 
 
-def test_an_answer_of_pod_resources_that_names_nobody_is_a_first_view() -> None:
+def test_an_answer_of_pod_resources_or_of_the_pods_api_that_names_nobody_is_a_first_view() -> None:
     node = looked(without_form(answered=True))
     assert node.healthy() == 2
     assert node.allocate(ID[0]) == ""
     assert lost(node.state) == (
         f"what kubelet has handed out cannot be read ({FORM}); what else it says of its pods stands in for that.",
     )
-
-
-def test_an_answer_of_the_pods_api_that_names_nobody_is_one_too() -> None:
     node = without_form(api=False)
     node.of_kubelet = ()
     assert looked(node).allocate(ID[0]) == ""

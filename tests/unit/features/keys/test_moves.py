@@ -125,8 +125,6 @@ def test_a_move_says_what_it_waits_for_until_it_is_there_and_back() -> None:
 
 
 class Heard:
-    """What the core would have of it."""
-
     def __init__(self, state: State) -> None:
         self.state, self.told = state, list[Event]()
 

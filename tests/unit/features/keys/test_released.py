@@ -374,9 +374,6 @@ def test_what_it_asks_by_another_name_counts_beside_the_living_pod() -> None:
     assert found.row.free == 2
 
 
-# ---- overheads that lie ----------------------------------------------------------------------------------------------
-
-
 def asks(amount: int, *, terminal: bool = False) -> ev.PodSeen:
     return ev.PodSeen(replace(kata("liar").pod, overhead={KATA: amount} if amount else {}, terminal=terminal))
 

@@ -24,7 +24,7 @@ from nodeward.neighbours.cgroups.hierarchy import Tree
 from nodeward.neighbours.cgroups.keys import KeyReader
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
-from tests.unit.features.build import Told
+from tests.unit.features.build import Told, there
 
 NEGATIVE = -1
 """What the kernel's counter is after a refused charge was taken back twice (2**64 - 1 in the file)."""
@@ -95,8 +95,6 @@ def test_one_more_promise_charge_or_foreign_key_never_frees_one(
 def test_pods_counted_together_count_as_each_by_itself(pods: list[PodKeys], roots: tuple[int, ...], cut: int) -> None:
     assert count(20, 1, roots, [together(pods[:cut]), *pods[cut:]]) == count(20, 1, roots, pods)
 
-
-# ---- what is offered -------------------------------------------------------------------------------------------------
 
 A, B = PodUid("a"), PodUid("b")
 NAMES = [device_ids.id_name("tdx", number) for number in range(16)]
@@ -254,9 +252,7 @@ def node(files: Callable[[SimKernel], FaultyFiles], kind: KeyKind, kernel: SimKe
     containers = (ContainerSpec("vm", declared={TDX: 3}),)
     tell(ev.PodSeen(PodSpec(PodUid("a"), "shop", "a", containers)))
     odd = files(kernel)
-    sample = KeyReader(odd, Tree(odd, ROOT)).look(("tdx",), {PodUid("a"): "/kubepods/poda"}, True, 0)
-    assert sample is not None
-    tell(sample)
+    tell(there(KeyReader(odd, Tree(odd, ROOT)).look(("tdx",), {PodUid("a"): "/kubepods/poda"}, True, 0)))
     (row,) = key_rows(tell.state, tell.at_ns)
     return row
 

@@ -29,7 +29,7 @@ from nodeward.features.keys.view import key_rows
 from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
-from tests.unit.features.build import SECOND, Told, sandbox
+from tests.unit.features.build import SECOND, Told, sandbox, there
 
 OURS, THEIRS = "devices.kubevirt.io/tdx", "tdx.intel.com/keys"
 OWN, OVERRIDE, SPLIT, SHARED, AUTO = Share.OWN, Share.OVERRIDE, Share.SPLIT, Share.SHARED, Share.AUTO
@@ -134,9 +134,6 @@ def test_nothing_is_sold_that_is_not_there(
     assert (found.total is None) == (found.mode is Share.OWN)
 
 
-# ---- from the state -------------------------------------------------------------------------------------------------
-
-
 def told(key: KeyKind, *events: ev.Event) -> State:
     tell = Told(State(settings=EngineSettings(keys=KeysSettings(Mode.OBSERVE, {"tdx": key}))))
     for event in events:
@@ -185,11 +182,7 @@ def test_capacity_is_of_the_source_that_was_chosen(
 ) -> None:
     key = KeyKind((OURS,), capacity_from=source, capacity=fixed)
     assert capacity_of(told(key, ev.KeysRead(0, shown), HERE), "tdx") == capacity
-
-
-def test_before_anybody_has_told_there_are_no_keys() -> None:
-    for source in CapacitySource:
-        assert capacity_of(told(KeyKind((OURS,), capacity_from=source)), "tdx") == 0
+    assert capacity_of(told(KeyKind((OURS,), capacity_from=source)), "tdx") == 0, "before anybody has told"
 
 
 def test_what_nfd_had_stands_while_it_cannot_be_asked() -> None:
@@ -288,8 +281,7 @@ def sample(root: int, *elsewhere: tuple[str, int], key: str = "sev_es", **pods: 
 
 
 def sharing(row: KeyRow) -> KeySharing:
-    assert row.sharing is not None
-    return row.sharing
+    return there(row.sharing)
 
 
 def test_why_nfds_number_cannot_be_kept_is_shown_whatever_becomes_of_limits() -> None:
@@ -342,7 +334,7 @@ def test_whether_quotes_are_made_is_shown_where_it_is_asked(events: tuple[ev.Eve
     assert sharing(row_of(sample(0), *events)).quotes == ""
 
 
-def test_fences_hold_each_pod_to_its_promise_and_slices_to_what_they_hold() -> None:
+def test_fences_hold_each_pod_to_its_promise_and_slices_to_what_they_hold_and_tdx_has_none() -> None:
     events = (pod("kata", KATA_IDS, 2), ev.SandboxStarted(sandbox("kata")))
     others = (("/machine.slice/a", 1), ("/machine.slice/b", 2), ("/system.slice/c.service", 1), ("/kubepods/podx", 1))
     found = row_of(*events, sample(8, *others, kata=3)).fences
@@ -353,6 +345,8 @@ def test_fences_hold_each_pod_to_its_promise_and_slices_to_what_they_hold() -> N
     )
     assert "every other pod and slice would have 0" in found.why
     assert "5 are set apart (5 in use, 1 in reserve); 11 could be promised" in found.why
+    of_tdx = row_of(pod("kata", KATA_IDS, 2), sample(2, key="tdx", kata=2), key="tdx").fences
+    assert (of_tdx.rows, of_tdx.why) == ((), TDX_LEFT_OUT)
 
 
 @pytest.mark.parametrize(
@@ -388,11 +382,6 @@ def test_no_more_is_said_to_be_for_sale_than_kubelet_may_give_out(event: ev.Even
     assert why in " ".join((shown.sentence, *shown.findings))
     assert (sharing(shown).published, sharing(shown).sellable or 0, shown.published or 0) == (published, 0, 0)
     assert {one.state for one in shown.ids} == {"withheld"}
-
-
-def test_tdx_has_no_fence_and_is_told_why() -> None:
-    found = row_of(pod("kata", KATA_IDS, 2), sample(2, key="tdx", kata=2), key="tdx").fences
-    assert (found.rows, found.why) == ((), TDX_LEFT_OUT)
 
 
 SHARING = KeySharing("override", "auto", nfd="working")

@@ -19,7 +19,7 @@ from nodeward.features.keys.device_ids import MOST_IDS
 from nodeward.features.keys.settings import Share
 from nodeward.features.keys.state import Delays
 from nodeward.features.root import SettingsChanged
-from tests.unit.features.build import SECOND
+from tests.unit.features.build import SECOND, there
 from tests.unit.features.keys.asking import ID, ROW, TDX, Node, launcher, offering, with_row
 
 
@@ -90,16 +90,14 @@ def test_a_kernel_that_cannot_be_read_has_nothing_to_give_and_the_list_stays() -
     node.tell(ev.KeysRead(node.state.seq))
     assert [healthy for _, healthy in node.listed] == [True] + [False] * 15
     row = node.row
-    assert row.offer is not None
-    assert (row.offer.withheld, row.capacity, len(row.ids)) == ("uncounted", 0, 16), "an alert goes by that"
+    assert (there(row.offer).withheld, row.capacity, len(row.ids)) == ("uncounted", 0, 16), "an alert goes by that"
     assert "cannot be read" in row.sentence
     node.capacity = {}
     assert "is not told: misc.capacity" in node.start(ID[0])
     node.capacity = {"tdx": 0}
     node.sample()
     row = node.row
-    assert row.offer is not None
-    assert (row.offer.withheld, row.capacity) == ("gone", 0), "the module was taken out: there are none"
+    assert (there(row.offer).withheld, row.capacity) == ("gone", 0), "the module was taken out: there are none"
     assert "the kernel has no such keys any more" in row.sentence
     refused = node.start(ID[0])
     assert "no such keys any more" in refused
@@ -117,8 +115,7 @@ def test_while_a_read_of_the_nodes_counter_fails_nothing_is_given_and_granted_id
     row = node.row
     assert (row.free, row.capacity, row.refusals) == (None, 16, {"uncounted": 2})
     assert "did not show them at both reads" in row.sentence
-    assert row.offer is not None
-    assert row.offer.withheld == "uncounted"
+    assert there(row.offer).withheld == "uncounted"
     node.root_fails = False
     assert node.settle().healthy() == 16
     assert node.allocate(ID[1]) == ""

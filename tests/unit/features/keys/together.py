@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from math import comb
 from operator import add
@@ -369,26 +369,13 @@ def _pending(given: tuple[int, ...], row: tuple[Seen, ...]) -> int:
 
 
 def main() -> None:
-    """`python -m tests.unit.features.keys.together KEYS TRANSITIONS`: a row for each number of keys up to that, and on
-    standard error how far it is."""
+    """`make explore`: what is found with each number of keys up to the first argument, with so many transitions within
+    a sample as the second says; on standard error how far it is."""
     most, most_moved = (int(word) for word in sys.argv[1:])
-    print("keys  id states       worlds    asked   grants  unsafe: naive  ours, by transitions   starts  short  CPU s")
-    print("(in brackets: how many of ours no counter can show)")
     for size in range(1, most + 1):
         begun = process_time()
-
-        def say(text: str, size: int = size, begun: float = begun) -> None:
-            print(f"{size:4} after {process_time() - begun:3.0f} s: {text}", file=sys.stderr, flush=True)
-
-        say("what can become of an id by itself")
-        one = weigh(Alones(size), most_moved, say)
-        unsafe = {moved: f"{amount} ({one.hidden[moved]})" for moved, amount in sorted(one.unsafe.items()) if amount}
-        told = ", ".join(f"{moved}: {amount}" for moved, amount in unsafe.items()) or "0"
-        print(
-            f"{size:4} {one.states:10} {one.worlds:12.4g} {one.asked:8} {one.grants:8} {one.naive:14} "
-            f"{told:>21} {one.starts:8} {one.short.total():6} {process_time() - begun:6.0f}",
-            flush=True,
-        )
+        found = weigh(Alones(size), most_moved, partial(print, file=sys.stderr, flush=True))
+        print(f"{size} keys: {found}, {process_time() - begun:.0f} s of processor", flush=True)
 
 
 if __name__ == "__main__":

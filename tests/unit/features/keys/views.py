@@ -117,8 +117,6 @@ class World(NamedTuple):
 class Found:
     worlds: int = 0
     granted: int = 0
-    beside: int = 0
-    """Grants while a pod had its key."""
     unsafe: int = 0
 
 
@@ -133,7 +131,6 @@ def explore(kind: Kind, *, until_unsafe: bool = False) -> Found:
         if alike not in known:
             known[alike] = sum(_is_granted(world, name) for name in ID[: kind.keys])
         found.granted += known[alike]
-        found.beside += known[alike] * (alive > 0)
         found.unsafe += known[alike] * (alive + 1 > kind.size)
         if until_unsafe and found.unsafe:
             break

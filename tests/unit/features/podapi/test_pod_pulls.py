@@ -18,7 +18,7 @@ from nodeward.features.settings import Settings
 from nodeward.host.hostfs import OsFiles
 from nodeward.neighbours.cri import relay_line
 from nodeward.neighbours.sockets.lines import LineServer
-from tests.unit.features.build import ManualClock
+from tests.unit.features.build import ManualClock, there
 
 DIGEST = "sha256:" + "a" * 64
 PULL = PullRow("shop", "web", "u", 1, "app:latest", "", 5, 6, "OK", "sha256:host")
@@ -123,8 +123,7 @@ async def test_what_a_guest_holds_is_by_report_and_ends_with_its_sandbox(tmp_pat
     async with beside(tmp_path) as pulls:
         seen, of = await pulls.pulls(*web), await pulls.images(*web, images)
         assert of.value == (PodImage("app", "app", ("sha256:host",), ()), PodImage("log", "log:1", (), ()))
-        assert seen.value is not None
-        assert [(one.sandbox, one.status) for one in seen.value.host] == [("s1", "OK")]
+        assert [(one.sandbox, one.status) for one in there(seen.value).host] == [("s1", "OK")]
         failed = replace(
             REPORT, image="log:1", state="FAILED", digest="", error="GET https://u:c4n4ry@r/?t=c4n4ry \n 401"
         )
@@ -132,30 +131,29 @@ async def test_what_a_guest_holds_is_by_report_and_ends_with_its_sandbox(tmp_pat
         assert (await pulls.report(REPORT)).accepted
         seen, of = await pulls.pulls(*web), await pulls.images(*web, images)
         assert of.value == (PodImage("app", "app", ("sha256:host",), (DIGEST,)), PodImage("log", "log:1", (), ()))
-        assert seen.value is not None
-        assert (seen.value.mode, [one.error for one in seen.value.guest]) == ("GUEST", ["GET https://r/   401", ""])
+        assert (there(seen.value).mode, [one.error for one in there(seen.value).guest]) == (
+            "GUEST",
+            ["GET https://r/   401", ""],
+        )
         assert (await pulls.resolve(ASKED)).mode_why == "its runtime has reported a pull in the guest"
         assert not (await pulls.report(replace(REPORT, sandbox="s2"))).accepted
         for number in range(2 * pod_pulls.MOST_IMAGES):
             await pulls.report(replace(REPORT, image=f"app:{number}"))
-        seen = await pulls.pulls(*web)
-        assert seen.value is not None
-        assert len(seen.value.guest) == pod_pulls.MOST_IMAGES
+        assert len(there((await pulls.pulls(*web)).value).guest) == pod_pulls.MOST_IMAGES
 
 
 async def test_reports_end_with_their_sandbox(tmp_path: Path) -> None:
     nri = KnownSandbox(Sandbox(SandboxId("s2"), PodUid("u2"), "shop", "old", handler="kata"), 1)
-    there = {nri.sandbox.id: nri}
+    known = {nri.sandbox.id: nri}
 
-    async with beside(tmp_path, pods=lambda: Pods(sandboxes=dict(there))) as pulls:
+    async with beside(tmp_path, pods=lambda: Pods(sandboxes=dict(known))) as pulls:
         assert (await pulls.report(replace(REPORT, sandbox="s2"))).accepted
         for ended in (False, True):
             if ended:
-                there.clear()
+                known.clear()
             assert (await pulls.report(REPORT)).accepted
             seen = await pulls.pulls("u2", "shop", "old", "s2")
-            assert seen.value is not None
-            assert [one.sandbox for one in seen.value.guest] == ([] if ended else ["s2"])
+            assert [one.sandbox for one in there(seen.value).guest] == ([] if ended else ["s2"])
 
 
 @pytest.mark.parametrize(

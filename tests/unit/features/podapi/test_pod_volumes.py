@@ -23,7 +23,7 @@ from nodeward.neighbours.kata import network, volumes
 from nodeward.neighbours.kata.direct_volume import MountInfo
 from tests.faults import FaultyFiles
 from tests.rigs.daemon import AtOnce, YieldingClock
-from tests.unit.features.build import ManualClock, pod_spec, sandbox
+from tests.unit.features.build import ManualClock, pod_spec, sandbox, there
 from tests.unit.formats.test_kata_files import SECRET, entry
 
 RUN = "/run/nodeward"
@@ -266,19 +266,17 @@ async def test_the_section_of_volumes_says_who_mounts_each_and_no_secret(host: H
     host.pods["u1"] = pod(subPath=SECRET)
     claims = host.life()
     section = await claims.volumes(PodUid("u1"))
+    value = there(section.value)
     data = api.PodVolumeRow(
         *("data", "persistentVolumeClaim", "disk", "", (api.VolumeMount("app", True, True),), api.HOST),
         "container app mounts a part of it (subPath), which kubelet prepares on the host",
     )
-    assert section.value is not None
-    assert (section.value[0], section.complete, section.observed_at) == (data, True, 7)
-    assert (section.value[1].kind, section.value[1].owner) == ("secret", api.HOST)
+    assert (value[0], section.complete, section.observed_at) == (data, True, 7)
+    assert (value[1].kind, value[1].owner) == ("secret", api.HOST)
     assert SECRET not in repr(section)
     host.pods["u1"] = pod()
     await offered(claims)
-    value = (await claims.volumes(PodUid("u1"))).value
-    assert value is not None
-    row = value[0]
+    row = there((await claims.volumes(PodUid("u1"))).value)[0]
     assert (row.owner, row.sandbox, row.firm, row.lease_s) == (api.GUEST, "s-u1", False, LEASE_S)
     host.pods["u1"] = NodewardError("the API server is away")
     assert (await claims.volumes(PodUid("u1"))).why == "the API server is away"

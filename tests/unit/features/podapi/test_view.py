@@ -25,6 +25,7 @@ from nodeward.features.sandboxes import sizing
 from nodeward.features.sandboxes.settings import SizingSettings
 from nodeward.features.sandboxes.state import Sandboxes, Vm
 from nodeward.features.sandboxes.values import VmSize
+from tests.unit.features.build import there
 
 MIB = 1 << 20
 UID, ID = PodUid("u1"), SandboxId("s1")
@@ -44,9 +45,7 @@ EARLY = replace(STATE, pods=replace(STATE.pods, specs={}))
 
 
 def found(state: State, asked: Selector) -> show.Subject:
-    one = show.subject(state, asked)
-    assert one is not None
-    return one
+    return there(show.subject(state, asked))
 
 
 @pytest.mark.parametrize(
@@ -101,18 +100,15 @@ AWAY = show.Around(no_id="the relay is away")
 def test_the_relays_word_stands_in_for_nri_by_the_pods_uid_alone() -> None:
     state = by_cgroup()
     for asked, sandbox in ((Selector("u1"), "s2"), (Selector("", "", "shop", "web"), "s2"), (Selector("", "s0"), "s0")):
-        one = show.subject(state, asked, KEYS)
-        assert one is not None
+        one = there(show.subject(state, asked, KEYS))
         section = show.identity(state, one, AWAY)
         assert (one.uid, one.sandbox_id) == ("u1", sandbox)
         assert show.cgroup(state, one, AWAY).value == PodCgroup(HOME.cgroup_parent, "systemd", 0)
-        assert section.value is not None
         by = "the pod's spec in the API server, and the relay"
-        assert (section.value.handler, section.source, section.complete) == ("kata", by, True)
+        assert (there(section.value).handler, section.source, section.complete) == ("kata", by, True)
     away = show.identity(state, found(state, Selector("u1")), AWAY)
     assert (away.complete, away.why) == (False, "the relay is away")
-    early = show.subject(state, Selector(sandbox="s-early"), KEYS)
-    assert early is not None
+    early = there(show.subject(state, Selector(sandbox="s-early"), KEYS))
     assert (early.uid, show.identity(state, early, AWAY).source) == ("u9", "the relay")
     listed = [(one.uid, one.sandbox) for one in show.pods(show.with_told(state, KEYS))]
     assert listed == [("u9", "s-early"), ("u0", "s-old"), ("u1", "s2")]

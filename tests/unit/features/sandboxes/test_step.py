@@ -60,12 +60,9 @@ def test_a_limit_is_the_sum_where_every_container_has_one(
     assert limits(None, containers, MORE) == expected
 
 
-def test_by_a_spec_init_containers_count_as_kubelet_counts_them() -> None:
+def test_by_a_spec_init_containers_count_as_kubelet_counts_them_and_a_pods_own_limits_are_not_guessed() -> None:
     of = spec((Role.INIT, 3 * GIB, 100), (Role.SIDECAR, GIB, 100), (Role.REGULAR, GIB, 300), (Role.EPHEMERAL, 0, 0))
     assert limits(of, [one(0, 0)], Overhead()) == (3 * GIB, 400)
-
-
-def test_a_pods_own_limits_are_not_guessed() -> None:
     of = spec((Role.REGULAR, GIB, 1), pod_level=True)
     assert limits(of, [], MORE) == (None, None), "an old source does not tell them"
     assert limits(replace(of, whole=WholePod(memory_limit=2 * GIB)), [], Overhead()) == (2 * GIB, 1)

@@ -27,7 +27,7 @@ from nodeward.host.lanes import GivenUpError
 from nodeward.neighbours.kata import shim_socket
 from tests.lanes import Done, Ended, T
 from tests.rigs.daemon import AtOnce
-from tests.unit.features.build import ManualClock, sandbox
+from tests.unit.features.build import ManualClock, sandbox, there
 
 CONFIG = "/etc/kata-containers/configuration.toml"
 CONTAINERD = '[plugins.cri.containerd.runtimes.kata]\nruntime_type = "io.containerd.kata.v2"\n'
@@ -176,9 +176,7 @@ def test_the_pods_cgroup_is_the_runtimes_word(node: Node) -> None:
     node.state = replace(node.state, pods=pods, sandboxes=vms)
     node.write("/sys/fs/cgroup/mine.slice/mine-one.slice/memory.current", "5\n")
     (told,) = node.rounds()
-    pod = told.readings[0].cgroup(Place.POD)
-    assert pod is not None
-    assert pod.path == "/mine.slice/mine-one.slice"
+    assert there(told.readings[0].cgroup(Place.POD)).path == "/mine.slice/mine-one.slice"
 
 
 def test_a_guests_word_is_in_the_readings_until_it_is_old(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

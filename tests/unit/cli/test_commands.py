@@ -147,9 +147,7 @@ def test_the_version_has_the_commit(
 @pytest.mark.parametrize(
     "words", [["status", "-n", "shop"], ["status", "--watch", "--times", "1", "-n", "shop"]], ids=" ".join
 )
-def test_the_verdict_is_on_the_whole_node_whatever_rows_are_chosen(
-    words: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_verdict_is_on_the_node_whatever_rows_are_chosen(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     web = CgroupRow("pod", "shop", "web", "", "", "/web", "enforced", "spec", "rule", ())
     till = replace(web, namespace="bank", pod="till", state="drift")
     node = NodeView("enforce", "containerd", "answers", True, {}, {}, (web, till))

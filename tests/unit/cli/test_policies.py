@@ -321,9 +321,7 @@ IN_MAP = "kind: ConfigMap\nmetadata: {name: p}\ndata: {config.yaml: '{reservedRe
         pytest.param(IN_MAP, "nri-plugins' configuration in ConfigMap p (config.yaml)", [], id="a file in a ConfigMap"),
     ],
 )
-def test_values_of_a_chart_and_files_in_a_config_map_are_checked(
-    tmp_path: Path, text: str, what: str, idle: list[str]
-) -> None:
+def test_chart_values_and_config_map_files_are_checked(tmp_path: Path, text: str, what: str, idle: list[str]) -> None:
     done = checked(tmp_path, text)
     (found,) = json.loads(done.stdout)
 
@@ -376,9 +374,8 @@ def plan(*words: str) -> Result:
 
 
 def test_a_plan_tells_each_step_with_its_number_on_the_page() -> None:
-    done = plan(
-        *["--split", "--container", "c1=/p/c1", "--cpu-m", "500", "--vmm", "20", "--vcpu", "21:9", "--shim", "c1=11"]
-    )
+    words = "--split --container c1=/p/c1 --cpu-m 500 --vmm 20 --vcpu 21:9 --shim c1=11"
+    done = plan(*words.split())
 
     assert done.stdout.splitlines() == [
         "create: make /p/kata_s1 (all)  [2]",

@@ -38,9 +38,7 @@ MILLI = (
         for row in rows
     ],
 )
-def test_a_quantity_is_in_whole_units_or_thousandths_rounded_up(
-    read: Callable[[str], int], text: str, value: int
-) -> None:
+def test_a_quantity_is_in_units_or_thousandths_rounded_up(read: Callable[[str], int], text: str, value: int) -> None:
     assert read(text) == value
 
 

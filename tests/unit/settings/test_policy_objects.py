@@ -93,9 +93,7 @@ def test_every_spelling_means_the_same_and_is_kept_for_the_next_start(text: str,
         ("0.0001", Amount(AmountKind.QUANTITY, milli=1)),
     ],
 )
-def test_an_amount_is_read_as_the_field_writes_it_and_written_so_that_it_is_read_again(
-    value: object, expected: Amount
-) -> None:
+def test_an_amount_is_read_as_the_field_writes_it_and_written_to_be_read_again(value: object, expected: Amount) -> None:
     assert amount(value) == expected
     assert amount(str(expected)) == expected
 
@@ -312,9 +310,7 @@ def test_what_was_in_force_is_kept_and_a_damaged_file_is_none(caplog: pytest.Log
     [
         pytest.param({"reservedResources": dict.fromkeys(map(str, range(40_000)), 1)}, id="amounts"),
         pytest.param(dict.fromkeys(map(str, range(40_000)), 1), id="keys"),
-        pytest.param(
-            {"balloonTypes": [{"name": "a", "matchExpressions": [{"key": "x"}] * 256}] * 64}, id="expressions"
-        ),
+        pytest.param({"balloonTypes": [{"name": "a", "matchExpressions": [{"key": "x"}] * 256}] * 64}, id="matches"),
     ],
 )
 def test_very_many_faults_are_told_by_the_first_ones(spec: object) -> None:

@@ -52,9 +52,7 @@ FAULTS = Path(__file__).with_name("faults.txt").read_text()
 
 
 @pytest.mark.parametrize(("text", "fault"), re.findall(r"^([^#\n].*?)\s+=> (.+)$", FAULTS, re.MULTILINE))
-def test_a_fault_in_a_file_is_named_with_its_path_and_line_and_what_may_have_been_meant(
-    text: str, fault: str, tmp_path: Path
-) -> None:
+def test_a_fault_in_a_file_is_named_with_path_line_and_what_was_meant(text: str, fault: str, tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     (found,) = faults(file, text)
     assert found.startswith(fault)

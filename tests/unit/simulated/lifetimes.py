@@ -67,9 +67,7 @@ class Lifetimes:
 
     async def _start(self) -> Life:
         settings = replace(self.settings, record=RecordSection(RECORD, 1 << 20))
-        given = Surroundings(
-            settings, self._clock, Random("lanes"), Pace(), self.facts, lambda name, path: None, self._saw
-        )
+        given = Surroundings(settings, self._clock, Random("lanes"), Pace(), self.facts, lambda *_: None, self._saw)
         life = Life(self.kernel, given)
         await self._connect(life)
         life.tell(ev.ApiBack())
@@ -160,10 +158,10 @@ class Lifetimes:
             self.kernel.uncharge(ROOT + path, EPC, 64 * PAGE)
 
     def left(self) -> Left:
-        entries = sum(map(len, checks.tables(self._life.core.state).values()))
-        handles = self.kernel.open_handles
+        life, kernel = self._life, self.kernel
+        entries = sum(map(len, checks.tables(life.core.state).values()))
         return Left(
-            entries, len(self._life.slots.targets), self._life.reader.open_files, handles, len(self.kernel.charges())
+            entries, len(life.slots.targets), life.reader.open_files, kernel.open_handles, len(kernel.charges())
         )
 
     def close(self) -> None:

@@ -143,9 +143,7 @@ def test_many_histories_violate_nothing() -> None:
     assert [seed for seed in range(first, first + number) if run(seed).violations] == []
 
 
-def test_a_history_in_which_passes_are_told_one_cgroup_at_a_time_violates_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_history_in_which_passes_are_told_cgroup_by_cgroup_violates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampler, "MOST_TOLD", 1)
     assert list(run(SEEDS[0]).violations) == []
 

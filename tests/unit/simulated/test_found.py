@@ -126,9 +126,7 @@ def test_a_machine_that_slept_tries_again_within_a_second() -> None:
         slots = slots_of(lane, kernel, clock)
         core = Core(State(), ENGINE, clock, slots, NoFacts(), _no_commit)
         core.tell(ev.CapacityRead(controller=True, capacity={build.EPC: 9}))
-        core.ask(
-            ev.Creating(build.sandbox("B"), build.container("B", "app")), build.SECOND
-        )  # tentative for two minutes
+        core.ask(ev.Creating(build.sandbox("B"), build.container("B", "app")), build.SECOND)  # for two minutes
         clock.slept_ns += 3600 * build.SECOND
         core.tell(ev.SandboxStarted(build.sandbox("A")))
         lane.drain()  # nothing is there yet

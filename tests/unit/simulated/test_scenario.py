@@ -79,9 +79,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("key", "text"), [(key, text) for key, texts in BAD.items() for text in texts])
-def test_a_value_out_of_its_range_is_refused_with_its_file_its_key_and_what_is_allowed(
-    key: str, text: str, tmp_path: Path
-) -> None:
+def test_a_value_out_of_range_is_refused_with_file_key_and_what_is_allowed(key: str, text: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     event = {"at_s": "1", "do": "drift", key: text}
     of_event = "events:\n- {" + ", ".join(f"{name}: {value}" for name, value in event.items()) + "}\n"

@@ -210,9 +210,8 @@ class World:
         return old
 
     def _sandbox(self, plan: Plan, number: int) -> Sandbox:
-        return Sandbox(
-            SandboxId(f"s{number}-{plan.uid}"), plan.uid, "shop", plan.spec.name, plan.kind.annotations, plan.cgroup
-        )
+        sandbox_id = SandboxId(f"s{number}-{plan.uid}")
+        return Sandbox(sandbox_id, plan.uid, "shop", plan.spec.name, plan.kind.annotations, plan.cgroup)
 
     async def start_container(self, pod: LivePod, spec: ContainerSpec, random: Random) -> LiveContainer | None:
         """Creates and starts a container as a runtime does; None where it was refused or could not be made."""

@@ -357,9 +357,7 @@ class Later:
             call(*args)
 
 
-def test_a_reason_is_one_line_of_bounded_length(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reason_is_one_bounded_line(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may name what a client sent."""
     monkeypatch.setattr(asyncio, "get_running_loop", Later)
     RefusalLog().tell("400", "not a review: a\nturned_away=b\x1b[2J" + "c" * 9999)

@@ -50,9 +50,7 @@ def begun() -> Told:
 
 
 def claim(pod: str, counts: Mapping[int, int], name: str = "") -> Claim:
-    given = tuple(
-        Allocated("cpus", f"cpus-numa-{numa}", "node", f"s{numa}", {"cpu": count}) for numa, count in counts.items()
-    )
+    given = tuple(Allocated("cpus", f"cpus-numa-{n}", "node", f"s{n}", {"cpu": count}) for n, count in counts.items())
     name = name or f"{pod}-claim"
     return Claim(ClaimUid(f"uid-{name}"), "shop", name, given, {PodUid(pod): pod})
 

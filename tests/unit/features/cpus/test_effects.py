@@ -231,9 +231,7 @@ async def test_a_change_that_a_hanging_disk_did_not_take_is_not_left_out_before_
         await life.written()
 
 
-async def test_what_is_decided_while_the_file_is_looked_at_is_in_it(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_decided_while_the_file_is_checked_is_in_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with living(path, monkeypatch) as life:
         await life.gives("a/app", 0b1100)
         stands = life.grants._journal.stands
@@ -405,9 +403,7 @@ def labelled(policy: PolicySettings = STATIC_RULES, mode: Mode = Mode.ENFORCE) -
     [
         pytest.param(labelled(), "true", id="static is in force"),
         pytest.param(labelled(mode=Mode.OBSERVE), Special.ABSENT, id="static is only observed"),
-        pytest.param(
-            labelled(PolicySettings("static")), Special.ABSENT, id="static without reserved CPUs fits nowhere"
-        ),
+        pytest.param(labelled(PolicySettings("static")), Special.ABSENT, id="static with no reserved CPU fits nowhere"),
         pytest.param(labelled(PolicySettings("none")), Special.ABSENT, id="none is in force"),
         pytest.param(told(cpus=CpusSettings(kubevirt_label=True)).state, None, id="no runtime is connected yet"),
         pytest.param(replace(labelled(), settings=told().state.settings), Special.ABSENT, id="the setting is off"),

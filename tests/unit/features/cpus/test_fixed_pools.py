@@ -154,9 +154,7 @@ def test_default_is_the_reserved_set_while_nothing_is_left_over() -> None:
 # ---- static-pools
 
 LISTS = (
-    StaticPool(
-        "exclusive", True, tuple(CpuList(socket, cpus) for socket, cpus in ((0, "4,20"), (0, "5,21"), (1, "8,24")))
-    ),
+    StaticPool("exclusive", True, (CpuList(0, "4,20"), CpuList(0, "5,21"), CpuList(1, "8,24"))),
     StaticPool("shared", False, (CpuList(0, "0-3,16-19"), CpuList(1, "12-15,28-31"))),
 )
 

@@ -294,9 +294,7 @@ def test_what_is_no_name_of_a_class_is_noted_and_counts_as_none(name: str) -> No
         ({SCHEDULING_CLASS: "fast", PRESERVE_CPU: "true"}, ""),  # left alone
     ],
 )
-def test_a_scheduling_class_is_the_annotations_or_else_the_balloon_types(
-    annotations: dict[str, str], name: str
-) -> None:
+def test_a_scheduling_class_is_the_annotations_or_the_balloon_types(annotations: dict[str, str], name: str) -> None:
     fast, calm = SchedulingClass("fast", nice=-5), SchedulingClass("calm", nice=5)
     types = (BalloonType("default", scheduling_class="calm"),)
     rules = BalloonsSettings(balloon_types=types, scheduling_classes=(fast, calm))

@@ -224,9 +224,7 @@ def test_spread_cpus_that_are_aligned_by_socket_stay_in_one() -> None:
 
 
 @given(st.sampled_from([2, 4, 6, 16]), st.integers(1, 2), st.sets(st.integers(0, 31), max_size=9), st.integers(0, 2))
-def test_spread_cpus_are_in_one_socket_where_one_has_as_many(
-    nodes: int, cores: int, used: set[int], spare: int
-) -> None:
+def test_spread_cpus_are_in_one_socket_where_it_has_as_many(nodes: int, cores: int, used: set[int], spare: int) -> None:
     of = machine(2, nodes, 1, cores, threads=1)
     free = of.online & ~cpuset_of(used)
     most = max((socket.cpus & free).bit_count() for socket in of.packages)

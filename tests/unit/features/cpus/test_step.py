@@ -291,9 +291,7 @@ NAMED = replace(STATIC_RULES, reserved=Amount(AmountKind.CPUSET, 0b11))
         pytest.param(0b11, "0-7", "0-7 before, 2-7 now), and the policy static does not fit these", id="all"),
     ],
 )
-def test_creates_and_ends_go_on_while_cpus_that_are_reserved_by_number_are_offline(
-    offline: int, shared: str, said: str
-) -> None:
+def test_creates_and_ends_go_on_while_cpus_reserved_by_number_are_offline(offline: int, shared: str, said: str) -> None:
     node = told(NAMED)
     settle(node, create(node, "a", qos="burstable"))
     node(ev.TopologyRead(build.machine(offline=offline)))
@@ -366,9 +364,7 @@ def test_an_annotation_gives_no_cpus_that_kubelet_did_not_ask_for() -> None:
         node(ev.Started(homes[-1], ones[-1]))
     has = sets(node)
     assert has == {"liar": "1,4-7", "honest": "1-7"}
-    build.settings(
-        node, replace(rules, available=Amount(AmountKind.CPUSET, cpus=0b1111_1110), reserved=build.RESERVED_ONE)
-    )
+    build.settings(node, replace(rules, available=Amount(AmountKind.CPUSET, cpus=0xFE), reserved=build.RESERVED_ONE))
     assert len(ids(node.state.cpus.pools.grants["honest/app"].own)) == 2
 
     ones[0] = replace(ones[0], cpu=replace(ones[0].cpu, cpus=parse(has["liar"])))

@@ -126,9 +126,7 @@ def test_a_key_is_there_once_kubelet_has_given_the_pod_what_its_spec_asks_for() 
 
 
 @pytest.mark.parametrize(("capacity", "free"), [(2, True), (1, False)])
-def test_where_only_nfd_tells_of_keys_one_is_there_while_no_more_are_promised_than_the_node_has(
-    capacity: int, free: bool
-) -> None:
+def test_where_only_nfd_counts_a_key_is_there_while_no_more_are_promised_than_exist(capacity: int, free: bool) -> None:
     keys = KeysSettings(Mode.ENFORCE, {"tdx": KeyKind((TDX,))})
     told = Told(State(settings=EngineSettings(keys=keys, gate=GateSettings(Mode.ENFORCE, {"kata": ("key",)}))))
     told(ev.KeysRead(told.state.seq, {"tdx": capacity}, {"tdx": (0, 0)}))

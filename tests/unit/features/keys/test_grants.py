@@ -326,9 +326,7 @@ def test_a_first_start_since_the_boot_has_no_grants_and_has_lost_none(content: b
         pytest.param(b'{"v":2,"holds":"' + BOOT.encode() + b'"}', id="another version"),
     ],
 )
-def test_a_note_that_is_not_understood_makes_a_first_start_and_is_written_anew(
-    note: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unknown_note_makes_a_first_start_and_is_written_anew(note: bytes, caplog: pytest.LogCaptureFixture) -> None:
     kernel = fresh()
     kernel.replace(BOOT_FILE.path_in(STATE), note)
     one = life(kernel, state=kernel)
@@ -353,9 +351,7 @@ def test_a_note_that_cannot_be_written_stops_no_grant_and_is_tried_again(caplog:
     assert caplog.text.count("grants-boot=not-written") == 1
 
 
-def test_a_journal_that_is_removed_from_under_a_daemon_is_there_again_within_a_turn(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_journal_that_is_removed_from_under_a_daemon_is_back_within_a_turn(caplog: pytest.LogCaptureFixture) -> None:
     """Though nobody asks for a grant: else this life's grants would be lost with it."""
     kernel = fresh()
     one = life(kernel, lambda: {TDX: {"a": 1}})

@@ -50,9 +50,7 @@ def test_it_is_told_that_foreign_use_is_forgotten(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["one daemon", "the daemon dies"])
-def test_nobody_is_let_start_beside_a_start_that_may_still_take_the_last_key(
-    dies: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_starts_beside_a_start_that_may_take_the_last_key(dies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the daemon dies a container is there after two ticks of two seconds."""
     monkeypatch.setattr(device_ids, "MADE_NS", device_ids.SETTLE_NS)
     found = starts.explore(dies=dies)
@@ -105,9 +103,7 @@ def test_the_key_of_a_pod_is_never_sold_again_however_late_kubelet_tells_of_it(k
 @pytest.mark.parametrize(
     ("module", "name", "broken", "kind"),
     [
-        pytest.param(
-            device_ids, "SETTLE_NS", 2_000_000_000, Kind(1), id="kubelet is given no time to write down a grant"
-        ),
+        pytest.param(device_ids, "SETTLE_NS", 2_000_000_000, Kind(1), id="kubelet has no time to write down a grant"),
         pytest.param(
             *(kubelet_view, "unaccounted", lambda state: "", Kind(1, beside=True, form=False, by_kubelet=True)),
             id="a pod that PodResources leaves out is taken for one without ids",

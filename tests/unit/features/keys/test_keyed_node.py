@@ -151,9 +151,7 @@ PHASES = 40
         pytest.param(1, 0.147, MOVED_S, SWEPT_S, id="what leaves it as it was, by the next sweep"),
     ],
 )
-def test_what_is_foreign_is_withheld_in_time_at_any_moment(
-    inside: int, step_s: float, least_s: float, most_s: float
-) -> None:
+def test_foreign_use_is_withheld_in_time_at_any_time(inside: int, step_s: float, least_s: float, most_s: float) -> None:
     """`inside`: so many keys does a pod give back in the same instant, which keeps its id while its machine ends."""
     took: list[float] = []
 

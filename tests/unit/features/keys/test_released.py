@@ -51,9 +51,7 @@ def test_a_full_node_gives_the_key_of_a_pod_that_has_ended_to_the_next_at_once()
 
 
 @pytest.mark.parametrize("has_api", [True, False], ids=["api-server", "no-api-server"])
-def test_the_id_of_a_pod_that_kubelet_has_forgotten_is_withheld_and_counted_once_while_its_vm_runs(
-    *, has_api: bool
-) -> None:
+def test_the_id_of_a_pod_that_kubelet_forgot_is_withheld_and_counted_once_while_its_vm_runs(*, has_api: bool) -> None:
     node = Node(capacity={"tdx": 1})
     node.begin(api=has_api)
     assert node.allocate(ID[0]) == ""
@@ -136,7 +134,7 @@ def test_ids_are_free_again_after_two_views_without_a_pod_that_lives_and_that_is
         pytest.param([True, False, False, True, False, False], id="fails-after-an-answer"),
     ],
 )
-def test_neither_the_errors_nor_the_answers_of_pod_resources_release_anything_while_the_checkpoint_is_torn(
+def test_neither_errors_nor_answers_of_pod_resources_release_ids_beside_a_torn_checkpoint(
     answers: list[bool],
 ) -> None:
     """PodResources is asked only then. Given two pods of which one has ended and was left out by a first view of the
@@ -338,9 +336,7 @@ def test_what_it_is_given_counts_beside_what_the_living_pod_was_promised(first: 
         pytest.param([ev.PodSeen(MIRROR), ev.PodSeen(replace(MIRROR, terminal=True))], id="its mirror has ended"),
         pytest.param([ev.PodSeen(MIRROR), ev.PodGone(MIRROR.uid)], id="its mirror is gone"),
         pytest.param([ev.PodsOfKubelet(0, (replace(STATIC, terminal=True),))], id="kubelet says that it has ended"),
-        pytest.param(
-            [ev.PodsOfKubelet(0, (launcher("a").pod, replace(STATIC, terminal=True)))], id="kubelet tells of both"
-        ),
+        pytest.param([ev.PodsOfKubelet(0, (launcher("a").pod, replace(STATIC, terminal=True)))], id="both by kubelet"),
     ],
 )
 def test_its_end_is_not_the_end_of_the_living_pod(ended: list[ev.Event]) -> None:

@@ -271,10 +271,8 @@ def test_a_root_without_a_counter_is_told_from_a_kernel_without_keys() -> None:
 
 def test_pods_whose_counters_vanish_are_a_finding() -> None:
     row = node(lambda kernel: Odd(kernel, POD, fails(errno.ENOENT)), KeyKind((TDX,)))
-    (finding,) = row.findings
-    assert finding.startswith(
-        "misc.current of 1 pod(s) that were promised keys cannot be read (shop/a): what they hold"
-    )
+    (found,) = row.findings
+    assert found.startswith("misc.current of 1 pod(s) that were promised keys cannot be read (shop/a): what they hold")
 
 
 def test_where_the_root_is_hidden_the_settings_number_holds_with_a_warning() -> None:

@@ -229,10 +229,8 @@ def elsewhere(path: str, amount: int, *, below: bool = False) -> ev.HeldElsewher
     ],
 )
 def test_what_kata_holds_outside_is_told_by_its_sandbox(held: ev.HeldElsewhere, inside: int, outside: int) -> None:
-    sample = ev.KeysRead(
-        0, {"tdx": 16}, {"tdx": (9, 9)}, {PodUid("kata"): {"tdx": (inside, inside)}}, elsewhere=(held,)
-    )
-    state = told(row(OVERRIDE), pod("kata", THEIRS, 2), ev.SandboxStarted(sandbox("kata")), sample)
+    read = ev.KeysRead(0, {"tdx": 16}, {"tdx": (9, 9)}, {PodUid("kata"): {"tdx": (inside, inside)}}, elsewhere=(held,))
+    state = told(row(OVERRIDE), pod("kata", THEIRS, 2), ev.SandboxStarted(sandbox("kata")), read)
     assert outside_of_pods(state, "tdx") == outside
 
 
@@ -360,11 +358,9 @@ def test_fences_hold_each_pod_to_its_promise_and_slices_to_what_they_hold_and_td
 def test_more_keys_promised_than_there_are_is_a_finding(kind: KeyKind, remedy: str) -> None:
     grant = ev.GrantsRecalled({IDS: {f"sev-es-key-{number:04d}": 1 for number in range(3)}})
     assert row_of(grant, pod("kata", KATA_IDS, 13), sample(3), kind=kind).findings == ()
-    (finding,) = row_of(grant, pod("kata", KATA_IDS, 16), sample(3), kind=kind).findings
-    assert finding.startswith(
-        "pods were promised 19 keys of sev_es, and there are 16: 16 by NFD's number and 3 otherwise"
-    )
-    assert remedy in finding
+    (said,) = row_of(grant, pod("kata", KATA_IDS, 16), sample(3), kind=kind).findings
+    assert said.startswith("pods were promised 19 keys of sev_es, and there are 16: 16 by NFD's number and 3 otherwise")
+    assert remedy in said
 
 
 @pytest.mark.parametrize(
@@ -399,9 +395,7 @@ SHARING = KeySharing("override", "auto", nfd="working")
         pytest.param(replace(SHARING, total=16), True, ("none ends",), id="our-object-changes-nothing"),
     ],
 )
-def test_what_would_break_is_said_before_somebody_is_removed(
-    sharing: KeySharing, checkpoint: bool, said: tuple[str, ...]
-) -> None:
+def test_what_a_removal_breaks_is_said_before(sharing: KeySharing, checkpoint: bool, said: tuple[str, ...]) -> None:
     found = removals(sharing, 16, 2, has_checkpoint=checkpoint)
     assert len(found) == len(said)
     assert all(part in one for part, one in zip(said, found, strict=True))

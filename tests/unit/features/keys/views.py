@@ -293,9 +293,8 @@ def _of_its_lists(world: World) -> Iterator[World]:
 def _of_pods_api(world: World, stages: tuple[int, ...] = KNOWN) -> ev.PodsOfKubelet:
     """What it says now: kubelet's pods, one that has ended for as long as kubelet has not forgotten it."""
     known = [(name, stage) for name, stage in zip(NAMES, world.truth.stages, strict=True) if stage in stages]
-    return ev.PodsOfKubelet(
-        world.node.state.seq, tuple(launcher(name, terminal=stage == ENDED).pod for name, stage in known)
-    )
+    pods = tuple(launcher(name, terminal=stage == ENDED).pod for name, stage in known)
+    return ev.PodsOfKubelet(world.node.state.seq, pods)
 
 
 def _of_lists(world: World) -> Iterator[World]:

@@ -210,9 +210,7 @@ def test_another_features_driver_is_not_answered() -> None:
         (0, {}, Special.ABSENT),
     ],
 )
-def test_the_node_is_to_have_the_bytes_that_can_be_given_out(
-    capacity: int, memory: Mapping[int, int], wanted: object
-) -> None:
+def test_the_node_has_the_bytes_that_can_be_given_out(capacity: int, memory: Mapping[int, int], wanted: object) -> None:
     one = Told(State(settings=EngineSettings(limits=LimitsSettings(node_epc=True))))
     one(ev.CapacityRead(controller=True, capacity={EPC: capacity} if capacity else {}))
     assert epc_of_node(one.state) is None, "before it is known what NUMA nodes have"

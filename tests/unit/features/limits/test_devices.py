@@ -31,9 +31,7 @@ def told(given_by: GivenBy, mode: Mode = Mode.ENFORCE) -> Told:
 
 def offered(decision: Decision) -> dict[str, object]:
     goals = [goal for goal in decision.goals if goal.target.kind == "sgx-offer"]
-    return {
-        goal.target.where: goal.value if isinstance(goal.value, Special) else json.loads(goal.value) for goal in goals
-    }
+    return {one.target.where: one.value if isinstance(one.value, Special) else json.loads(one.value) for one in goals}
 
 
 def answered(decision: Decision) -> Adjustment | str:
@@ -65,9 +63,7 @@ def test_ids_are_intels_and_are_offered_once_the_device_was_there_and_unhealthy_
         ((), ENCLAVE, ("sgx-enclave-0",), "/dev/sgx_enclave, which it needs, is not there; see that SGX is on"),
     ],
 )
-def test_an_id_is_given_while_its_device_is_there(
-    there: tuple[str, ...], resource: str, ids: tuple[str, ...], why: str
-) -> None:
+def test_an_id_is_given_with_its_device(there: tuple[str, ...], resource: str, ids: tuple[str, ...], why: str) -> None:
     one = told(GivenBy.PLUGIN)
     one(seen(ENCLAVE))
     one(seen(*there))

@@ -118,10 +118,8 @@ def taken_back(mode: Mode = Mode.ENFORCE) -> build.Told:
 
 
 def updated(told: build.Told, recorded: dict[str, int] | None = None) -> str:
-    asked = ev.Updating(
-        build.sandbox("A", OLD), replace(build.container("A", "app"), recorded=recorded or {}), ask_id=7
-    )
-    return build.adjusted(told(asked)).unified.get("misc.max", "")
+    asks = ev.Updating(build.sandbox("A", OLD), replace(build.container("A", "app"), recorded=recorded or {}), ask_id=7)
+    return build.adjusted(told(asks)).unified.get("misc.max", "")
 
 
 def test_an_update_says_for_as_long_as_the_container_lives_what_was_taken_back() -> None:
@@ -155,9 +153,7 @@ def test_what_an_update_gave_is_taken_back_too_and_nothing_is_said_of_what_nobod
 @pytest.mark.parametrize(
     ("multi_line", "by_hook", "has", "text"),
     [
-        pytest.param(
-            False, False, {build.EPC: 9, "keys": 9}, f"{build.EPC} 5", id="one line to one that writes all at once"
-        ),
+        pytest.param(False, False, {build.EPC: 9, "keys": 9}, f"{build.EPC} 5", id="one line where all is written"),
         pytest.param(
             True, False, {build.EPC: 9, "keys": 9}, f"{build.EPC} 5\nkeys 1", id="all to one that writes line by line"
         ),
@@ -196,9 +192,7 @@ def test_where_one_line_is_all_it_says_what_is_wanted() -> None:
     ],
 )
 @pytest.mark.parametrize("spec_first", [True, False])
-def test_what_a_daemon_before_gave_is_known_by_the_runtimes_record(
-    recorded: dict[str, int], ours: bool, spec_first: bool
-) -> None:
+def test_what_was_given_before_is_known_by_the_record(recorded: dict[str, int], ours: bool, spec_first: bool) -> None:
     """It is taken back once the spec says that nothing is wanted, and not before."""
     told = build.node()
     there = replace(build.container("A", "app"), phase=Phase.RUNNING, recorded=recorded)

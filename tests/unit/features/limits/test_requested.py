@@ -70,9 +70,7 @@ NINE = said({"requests": {"cpu": "9"}, "limits": {"cpu": "9"}})
     ],
     ids=["Burstable, by the shares", "Guaranteed", "Guaranteed, by the quota though the shares fit", "BestEffort"],
 )
-def test_an_annotation_that_claims_more_than_kubelet_asked_for_gives_nothing(
-    record: CpuRecord, parent: str, request_m: int
-) -> None:
+def test_an_annotation_of_more_than_kubelet_asked_for_is_void(record: CpuRecord, parent: str, request_m: int) -> None:
     found = requested(None, {NEW: NINE}, "app", record, parent)
 
     assert (found.request_m, found.source) == (request_m, ESTIMATE)

@@ -183,9 +183,7 @@ def test_faults_that_change_all_the_time_are_one_event() -> None:
     [
         pytest.param(replace(TOLD, kube_events=False), None, id="kube.events is off"),
         pytest.param(replace(TOLD, keys=OBSERVED), None, id="keys only observes"),
-        pytest.param(
-            replace(offering(replace(ROW, publisher=Publisher.NONE)), kube_events=True), None, id="none is offered"
-        ),
+        pytest.param(replace(offering(replace(ROW, publisher=Publisher.NONE)), kube_events=True), None, id="none"),
         pytest.param(TOLD, ev.PluginTold(TDX, PluginStanding.RIVAL, "another"), id="somebody else offers them"),
     ],
 )

@@ -51,9 +51,8 @@ PASS = SetGateRequest("PASSED", namespace="shop", name="web")
 async def life(files: HostFiles, *pods: Gated) -> AsyncIterator[Gates]:
     """One life of the daemon's gates, with what the disk has; these pods have asked."""
     clock = SystemClock()
-    core = Core(
-        State(settings=SETTINGS.engine), ENGINE, clock, slots_of(InlineLane(), folders(), clock), NoFacts(), _unread
-    )
+    slots = slots_of(InlineLane(), folders(), clock)
+    core = Core(State(settings=SETTINGS.engine), ENGINE, clock, slots, NoFacts(), _unread)
     core.tell(read(files, SETTINGS))
     for pod in pods or (POD,):
         core.tell(GateAsked(pod))

@@ -124,10 +124,8 @@ async def test_what_a_guest_holds_is_by_report_and_ends_with_its_sandbox(tmp_pat
         seen, of = await pulls.pulls(*web), await pulls.images(*web, images)
         assert of.value == (PodImage("app", "app", ("sha256:host",), ()), PodImage("log", "log:1", (), ()))
         assert [(one.sandbox, one.status) for one in there(seen.value).host] == [("s1", "OK")]
-        failed = replace(
-            REPORT, image="log:1", state="FAILED", digest="", error="GET https://u:c4n4ry@r/?t=c4n4ry \n 401"
-        )
-        assert (await pulls.report(failed)).accepted
+        bad = replace(REPORT, image="log:1", state="FAILED", digest="", error="GET https://u:c4n4ry@r/?t=c4n4ry \n 401")
+        assert (await pulls.report(bad)).accepted
         assert (await pulls.report(REPORT)).accepted
         seen, of = await pulls.pulls(*web), await pulls.images(*web, images)
         assert of.value == (PodImage("app", "app", ("sha256:host",), (DIGEST,)), PodImage("log", "log:1", (), ()))

@@ -222,9 +222,8 @@ def test_a_device_that_two_tell_of_is_one_with_both_sources_and_its_place() -> N
     assert (found.paths, found.pci, found.numa) == (("/dev/vfio/1",), (NIC_AT,), (1,))
     plugins = "device-plugin a.b/nic", "CDI /etc/cdi/a.json", "its plugin says NUMA node 0"
     assert found.sources == (*plugins, "dra shop/claim", "CDI /run/cdi/c.json")
-    assert (
-        judged([plugin(), plugin(container="b")], NEW, HOST).devices[1].left_out == f"handed on by another name, {NIC}"
-    )
+    second = judged([plugin(), plugin(container="b")], NEW, HOST).devices[1]
+    assert second.left_out == f"handed on by another name, {NIC}"
 
 
 @pytest.mark.parametrize(
@@ -248,9 +247,7 @@ def test_a_device_that_two_tell_of_is_one_with_both_sources_and_its_place() -> N
         ),
     ],
 )
-def test_what_is_anothers_or_cannot_be_known_is_refused_with_the_reason(
-    told: list[Told], evidence: Evidence, why: str
-) -> None:
+def test_what_is_anothers_or_cannot_be_known_is_refused_and_why(told: list[Told], evidence: Evidence, why: str) -> None:
     assert why in judged(told, NEW, evidence).refused
 
 

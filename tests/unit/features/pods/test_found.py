@@ -237,9 +237,8 @@ def by_cri(name: str) -> Sandbox:
 
 
 def by_hook(name: str) -> Sandbox:
-    return hook_sandbox(
-        decode_request(encode_request(HookRequest("c", "s", "u", "shop", name, "app", "/kubepods/podu/c", {})))
-    )
+    line = encode_request(HookRequest("c", "s", "u", "shop", name, "app", "/kubepods/podu/c", {}))
+    return hook_sandbox(decode_request(line))
 
 
 @pytest.mark.parametrize("way", [by_nri, by_cri, by_hook])
@@ -350,12 +349,8 @@ RUNS = ev.SandboxStarted(build.sandbox("HASH"))
             MIRROR,
             id="first in the lists",
         ),
-        pytest.param(
-            [seen(STATIC), seen(replace(STATIC, uid=PodUid("next")))], {"HASH": "next"}, id="a mirror made again"
-        ),
-        pytest.param(
-            [seen(FORGED), seen(replace(FORGED, config_hash=""))], {"forged": "forged"}, id="a claim withdrawn"
-        ),
+        pytest.param([seen(STATIC), seen(replace(STATIC, uid=PodUid("next")))], {"HASH": "next"}, id="made again"),
+        pytest.param([seen(FORGED), seen(replace(FORGED, config_hash=""))], {"forged": "forged"}, id="withdrawn"),
         pytest.param([seen(FORGED), ev.PodGone(FORGED.uid)], {}, id="a forged one that kubelet deletes"),
         pytest.param(
             [seen(STATIC), RUNS, ev.PodGone(STATIC.uid), ev.SandboxRemoved(build.sandbox("HASH"))], {}, id="its end"
@@ -366,9 +361,7 @@ RUNS = ev.SandboxStarted(build.sandbox("HASH"))
         pytest.param(
             [seen(VICTIM), ev.PodGone(VICTIM.uid), listed(VICTIM, as_of=after(1))], {}, id="a list from before its end"
         ),
-        pytest.param(
-            [seen(VICTIM), ev.PodGone(VICTIM.uid), listed(VICTIM)], {"A": "A"}, id="a list from after its end"
-        ),
+        pytest.param([seen(VICTIM), ev.PodGone(VICTIM.uid), listed(VICTIM)], {"A": "A"}, id="a list after its end"),
         pytest.param(
             [seen(VICTIM), build.creating("A", "app"), gone(POD), ev.PodGone(VICTIM.uid)],
             {"A": "A, gone"},

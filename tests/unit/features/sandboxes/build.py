@@ -15,9 +15,7 @@ GO = Handler("kata", profile=Profile.KATA_GO, config="/c.toml", only=False, stat
              default_vcpus_m=1000, default_memory=2 * GIB)  # fmt: skip
 
 
-def task(
-    role: TaskRole, tid: int, cpu_ns: int | None = 0, rss: int | None = None, at: str = IN, start: int = 7
-) -> Task:
+def task(role: TaskRole, tid: int, cpu_ns: int | None, rss: int | None, at: str, start: int = 7) -> Task:
     """A task that is a process of its own, but for threads of the VMM (20)."""
     pid = 20 if role in (TaskRole.VCPU, TaskRole.IO) else tid
     return Task(role, pid, tid, start, "", at, at, cpu_ns, rss)

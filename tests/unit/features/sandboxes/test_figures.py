@@ -360,9 +360,7 @@ def test_what_is_not_known_is_no_sample_and_of_nothing_there_is_no_percentile() 
         ),
     ],
 )
-def test_the_nodes_unaccounted_cost(
-    usages: list[Usage | None], expected: tuple[int | None, int | None, int, int]
-) -> None:
+def test_the_unaccounted_cost(usages: list[Usage | None], expected: tuple[int | None, int | None, int, int]) -> None:
     found = unaccounted(usages)
     assert (found.memory, found.cpu_m, found.sandboxes, found.unknown) == expected
     assert found.reserved_memory == (None if found.memory is None else with_margin(found.memory, 10 * MIB))

@@ -64,9 +64,7 @@ ODD = ("/a/../../b", "a--b.slice:p:i", "/x/y.slice:p:i", ".slice:p:i", "/a\nb", 
     ("paths", "note"), [*((Paths(ID, path), "cannot be read") for path in ODD), (Paths(ID, no_pod=True), "is known")]
 )
 @pytest.mark.parametrize("profile", Profile)
-def test_a_path_that_cannot_be_or_is_not_known_leaves_all_places_open_and_says_so(
-    paths: Paths, note: str, profile: Profile
-) -> None:
+def test_a_bad_or_unknown_path_leaves_all_places_open_and_says_so(paths: Paths, note: str, profile: Profile) -> None:
     found = expected(profile, True, 2, FS, paths)
 
     assert (found.sandbox, found.vmm) == ("", "")
@@ -78,9 +76,7 @@ def test_a_path_that_cannot_be_or_is_not_known_leaves_all_places_open_and_says_s
     [(True, f"/docker/{ID}", f"/docker/{ID}"), (True, f"system.slice:docker:{ID}", f"/system.slice/docker-{ID}.scope"),
      (False, f"/docker/{ID}", f"/docker/kata_{ID}")],
 )  # fmt: skip
-def test_without_a_pod_the_containers_cgroup_takes_the_place_of_the_sandboxs(
-    only: bool, path: str, sandbox: str
-) -> None:
+def test_without_a_pod_the_containers_cgroup_stands_for_the_sandboxs(only: bool, path: str, sandbox: str) -> None:
     found = expected(DOCUMENT, only, 1, FS, Paths(ID, path, no_pod=True))
 
     assert (found.sandbox, found.vcpu) == (sandbox, sandbox)
@@ -151,9 +147,7 @@ def moved(reading: VmReading, to: str, *roles: TaskRole, start: int | None = Non
 
 
 @pytest.mark.parametrize("at", CELLS, ids=str)
-def test_where_all_is_in_its_place_only_a_folder_named_like_a_scope_is_said_though_the_runtime_makes_it(
-    at: Cell,
-) -> None:
+def test_where_all_is_in_its_place_only_a_folder_named_as_a_scope_is_said_though_the_runtime_makes_it(at: Cell) -> None:
     literal = ["vcpu"] if at.version == 1 else ["vmm", "io", "vcpu", "vhost"]
     roles = literal if at.sandbox == LITERAL else []
     assert [(one.code, one.role) for one in found(placed(at), at)] == [(LITERAL_SCOPE, role) for role in roles]
@@ -262,18 +256,14 @@ SPLIT, SPLIT_V1, ONLY = cell(GO, False), cell(GO, False, 1), cell(GO, True)
         pytest.param(cell(RS, True), "/elsewhere", "vmm", {"vmm": OUTSIDE_POD}, id="of runtime-rs"),
         pytest.param(SPLIT_V1, "/x", "vmm io", {"vmm": ELSEWHERE, "io": ELSEWHERE}, id="a VMM that belongs outside"),
         pytest.param(SPLIT_V1, OUTSIDE, "vcpu", {"vcpu": OUTSIDE_POD}, id="on v1 a vCPU, by where its CPU counts"),
-        pytest.param(
-            cell(RS, True, driver=SYSTEMD), SERVICE, "shim", {"shim": RUNTIME_SERVICE}, id="a shim never moved"
-        ),
+        pytest.param(cell(RS, True, driver=SYSTEMD), SERVICE, "shim", {"shim": RUNTIME_SERVICE}, id="an unmoved shim"),
         pytest.param(ONLY, OUTSIDE, "virtiofsd", {"virtiofsd": ELSEWHERE}, id="one task as in the other mode"),
         pytest.param(ONLY, f"{ONLY.sandbox}/vcpu", "vcpu", {}, id="a cgroup below the right one"),
         pytest.param(SPLIT, OUTSIDE, "vhost", {}, id="a vhost thread, which stays where the VMM started"),
         pytest.param(ONLY, "", " ".join(role.value for role in TaskRole), {}, id="a place that was not read"),
     ],
 )
-def test_a_task_that_is_elsewhere_is_told_with_where_it_should_be(
-    at: Cell, to: str, roles: str, said: dict[str, str]
-) -> None:
+def test_a_task_elsewhere_is_told_with_where_it_should_be(at: Cell, to: str, roles: str, said: dict[str, str]) -> None:
     reading = moved(placed(at), to, *map(TaskRole, roles.split()))
     homes = {"shim": at.shim, "virtiofsd": at.virtiofsd, "vcpu": at.vcpu}
 
@@ -317,9 +307,7 @@ SHIPPED = Handler("kata")
         pytest.param(Handler("kata", fault="broken TOML"), None, RS, None, id="a configuration that cannot be read"),
     ],
 )
-def test_who_says_the_mode(
-    known: Handler | None, text: str | None, profile: Profile | None, said: ModeSaid | None
-) -> None:
+def test_who_says_mode(known: Handler | None, text: str | None, profile: Profile | None, said: ModeSaid | None) -> None:
     assert mode(known, text, profile) == said
 
 

@@ -80,9 +80,7 @@ def test_the_pods_limit_has_room_for_the_overhead_and_kubelets_is_left() -> None
         ("/x/pod7/s1", FS, "/x/pod7"),
     ],
 )
-def test_a_limit_is_set_on_no_cgroup_that_is_neither_the_sandboxes_nor_a_pods(
-    path: str, driver: CgroupDriver, limited: str
-) -> None:
+def test_a_limit_is_set_on_the_sandboxes_cgroup_or_a_pods_alone(path: str, driver: CgroupDriver, limited: str) -> None:
     wanted = replace(ONLY_V1, paths=Paths("s1", path), driver=driver)
     assert {at for at, _, _ in limits(plan.create(wanted))} == {limited}
 

@@ -113,9 +113,7 @@ def test_handlers_are_told_at_the_start_and_when_they_have_changed(node: Node) -
     node.write("/etc/containerd/config.toml", CONTAINERD)
     node.write(CONFIG, "[runtime]\nsandbox_cgroup_only = true\n")
     told = [event for event in node.runs(CONFIGS_S, CONFIGS_S) if isinstance(event, HandlersRead)]
-    assert [[(one.name, one.only, one.config) for one in event.handlers] for event in told] == [
-        [("kata", True, CONFIG)]
-    ]
+    assert [[(one.name, one.only, one.config) for one in read.handlers] for read in told] == [[("kata", True, CONFIG)]]
 
 
 def test_once_a_period_a_round_is_told_in_batches_and_the_last_says_what_is_there(node: Node) -> None:
@@ -132,9 +130,7 @@ def test_while_the_mode_is_off_nothing_is_read(tmp_path: Path) -> None:
     assert node.runs(CONFIGS_S) == []
 
 
-def test_a_round_that_hangs_is_said_and_tried_again_with_a_reader_of_its_own(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_hanging_round_is_said_and_tried_again_by_a_new_reader(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     node.shim(1)
     before = os.listdir("/proc/self/fd")
     node.lane.hanging = ["sandboxes"]
@@ -145,9 +141,7 @@ def test_a_round_that_hangs_is_said_and_tried_again_with_a_reader_of_its_own(
     assert os.listdir("/proc/self/fd") == before, "no descriptor is left when it ends"
 
 
-def test_a_host_whose_proc_cannot_be_listed_is_said_and_tried_again(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_host_whose_proc_is_not_listed_is_said_and_tried_again(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     (node.root / "proc").rmdir()
     assert node.rounds(2) == []
     assert caplog.text.count("sandboxes=unread error=") == 1
@@ -155,9 +149,7 @@ def test_a_host_whose_proc_cannot_be_listed_is_said_and_tried_again(
     assert len(node.rounds(2)) == 2
 
 
-def test_a_proc_of_this_container_alone_is_no_node_without_sandboxes(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_proc_of_one_container_is_no_node_without_sandboxes(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     own, kernels = node.root / "proc/self/stat", node.root / "proc/2/comm"
     own.parent.mkdir()
     own.write_text("1 (nodeward) S 0 1 1\n")
@@ -313,9 +305,7 @@ def test_a_limit_without_its_tree_is_refused(tmp_path: Path) -> None:
         ("cpu.cfs_period_us", "cpu.cfs_quota_us", "5000\n", "5000\n"),
     ],
 )
-def test_a_limit_of_the_pod_is_set_only_where_it_has_none(
-    tmp_path: Path, asked: str, file: str, has: str, then: str
-) -> None:
+def test_a_pods_limit_is_set_only_where_it_has_none(tmp_path: Path, asked: str, file: str, has: str, then: str) -> None:
     (tmp_path / "cg").mkdir()
     (tmp_path / "cg" / file).write_text(has)
 

@@ -121,7 +121,7 @@ def test_config_show_names_each_source(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "shown"),
+    ("text", "shown"),
     [
         ("0123456789abcdef" * 2 + "01234567", " (commit 0123456789ab)"),
         ("0123456789abcdef" * 2 + "01234567-dirty\n", " (commit 0123456789ab-dirty)"),
@@ -131,13 +131,11 @@ def test_config_show_names_each_source(tmp_path: Path) -> None:
     ],
     ids=["built", "changed since", "built without git", "damaged", "neither file nor checkout"],
 )
-def test_the_version_has_the_commit(
-    written: str | None, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_version_has_the_commit(text: str | None, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodeward.cli.commit._PACKAGE", tmp_path / "lib" / "nodeward")
     (tmp_path / "lib" / "nodeward").mkdir(parents=True)
-    if written is not None:
-        (tmp_path / "lib" / "nodeward" / "commit.txt").write_text(written, encoding="utf-8")
+    if text is not None:
+        (tmp_path / "lib" / "nodeward" / "commit.txt").write_text(text, encoding="utf-8")
 
     said = CliRunner().invoke(cli, ["--version"]).output
 

@@ -293,10 +293,8 @@ class History:
         await asyncio.sleep(1.0)
         life.recorder.flush()
         await asyncio.sleep(2 * assemble.DISK_DEADLINE_S)
-        whole = not self._unrecorded and life.recorder.dropped == 0
-        for text in checks.replays(
-            self.kernel, self.events if whole and world.settings.record.max_bytes == UNBOUNDED else None
-        ):
+        whole = not self._unrecorded and life.recorder.dropped == 0 and world.settings.record.max_bytes == UNBOUNDED
+        for text in checks.replays(self.kernel, self.events if whole else None):
             world.violate(text)
         life.kill()
         daemon.cancel()

@@ -159,10 +159,8 @@ class Lifetimes:
 
     def left(self) -> Left:
         life, kernel = self._life, self.kernel
-        entries = sum(map(len, checks.tables(life.core.state).values()))
-        return Left(
-            entries, len(life.slots.targets), life.reader.open_files, kernel.open_handles, len(kernel.charges())
-        )
+        tables = sum(map(len, checks.tables(life.core.state).values()))
+        return Left(tables, len(life.slots.targets), life.reader.open_files, kernel.open_handles, len(kernel.charges()))
 
     def close(self) -> None:
         self._life.kill()

@@ -179,7 +179,7 @@ def test_a_static_pod_is_told_at_its_mirror_pod_by_the_uid_that_kubelet_uses(rol
 
 
 @pytest.mark.parametrize("hears", [ev.Created, ev.Hooked], ids=lambda kind: str(kind.__name__))
-def test_the_first_reading_of_a_made_or_hooked_container_counts(
+def test_first_reading_of_a_made_or_hooked_container_counts(
     hears: Callable[[Sandbox, Container], ev.Event],
 ) -> None:
     node = Node()

@@ -264,9 +264,7 @@ def gone(*paths: str, as_of: int = NOW) -> ev.Event:
 
 
 def both(as_of: int) -> ev.Event:
-    return ev.Listed(
-        (build.sandbox("A"), build.sandbox("B")), (build.container("A", "app"), build.container("B", "app")), as_of
-    )
+    return ev.Listed(tuple(map(build.sandbox, "AB")), tuple(build.container(uid, "app") for uid in "AB"), as_of)
 
 
 def nothing(as_of: int, complete: bool = True) -> ev.Event:

@@ -6,7 +6,7 @@ by hand, for what our session never does: silence, unknown event bits, methods i
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -20,6 +20,7 @@ from nodeward.neighbours.nri import session, ttrpc_unix
 from nodeward.neighbours.nri.ttrpc import Request
 from nodeward.neighbours.nri.ttrpc_unix import Answer, TtrpcPeer
 from tests.patience import scaled
+from tests.rigs.stories import under_way
 
 WAIT_S = scaled(15.0)
 _E = TypeVar("_E", bound=Event)
@@ -37,7 +38,6 @@ def refuse(message: str) -> Final:
 
 
 def no_change(question: Question) -> Final:
-    """The answer of a Nodeward that has nothing to say."""
     return adjust()
 
 
@@ -89,14 +89,8 @@ async def nodeward_plugin(
 ) -> AsyncIterator[Ports]:
     ports = Ports(decide)
     settings = session.NriSettings(socket_path=str(socket), plugin_name=name, plugin_index=index)
-    life = session.run(settings, ports.ask, ports.tell, ports.sequence, EagerClock(), lambda: 0.0)
-    task = asyncio.create_task(life)
-    try:
+    async with under_way(session.run(settings, ports.ask, ports.tell, ports.sequence, EagerClock(), lambda: 0.0)):
         yield ports
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 @dataclass(slots=True)

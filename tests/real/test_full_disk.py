@@ -16,7 +16,8 @@ import pytest
 from nodeward.features.settings import RecordSection, Settings
 from nodeward.host.hostfs import OsFiles
 from nodeward.programs.once.replay import replay
-from tests.component.daemon.rig import STATE, WITHIN_S, Rig, rig, until
+from tests.component.daemon.rig import STATE, WITHIN_S, Rig, rig
+from tests.component.kubernetes.support import until
 from tests.peers.find import absent
 
 RECORD = f"{STATE}/node.record"

@@ -41,6 +41,7 @@ from tests.real.nfd_cluster import (
     running_cluster,
 )
 from tests.rigs.cluster import part
+from tests.rigs.stories import under_way
 
 FAST = Pace(gap_s=0.05, absent_s=0.2, resync_s=0.5, unsettled_s=0.1, most_s=0.3, stale_s=1.0)
 WORKERS: Record = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nfd-worker", "uid": "d1", "controller": True}
@@ -116,13 +117,8 @@ async def living(
         place = ObjectPlace(cluster.node, "nodeward", pod)
         client, clock = NfdClient(http, place), SystemClock()
         session = NfdReconciler(client, life.goals, RESOURCES, life.seen, clock, life.remember, ready, pace=FAST)
-        task = asyncio.create_task(session.forever())
-        try:
+        async with under_way(session.forever()):
             yield life
-            assert not task.done(), task.result()
-        finally:
-            task.cancel()
-            await asyncio.wait((task,))
 
 
 async def test_nfd_that_comes_later_goes_and_comes_back_is_followed_live(cluster: Cluster) -> None:

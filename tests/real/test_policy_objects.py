@@ -16,8 +16,8 @@ import yaml
 from nodeward.features.settings import PolicyObjectsSection, Settings
 from nodeward_sim.doubles.cpus import Plan
 from tests.component.daemon.rig import rig
-from tests.component.daemon.rig import until as until_so
 from tests.component.daemon.test_balloons import cpus, runs
+from tests.component.kubernetes.support import until as until_so
 from tests.patience import scaled
 from tests.peers.daemon import daemon, until
 from tests.peers.kubeclient import MERGE, ApiError, KubeClient

@@ -1,12 +1,26 @@
-"""Tests that are coroutines, each told inside of what it needs."""
+"""Tests that are coroutines, each told inside of what it needs, and what runs beside them."""
 
+import asyncio
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 Story = Callable[..., Awaitable[None]]
 Around = Callable[..., AbstractAsyncContextManager[object]]
+
+
+@asynccontextmanager
+async def under_way(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """For as long as the block lasts; it may not end by itself."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+        assert not task.done(), f"{work} ended by itself"
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 def told_in(around: Around, *, gives: int = 1, **options: object) -> Callable[[Story], Story]:

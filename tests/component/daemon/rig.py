@@ -222,15 +222,6 @@ def changed(**sections: Any) -> Callable[[Settings], Settings]:
     return lambda settings: replace(settings, **sections)
 
 
-async def until(holds: Callable[[], bool], what: str) -> None:
-    try:
-        async with asyncio.timeout(WITHIN_S):
-            while not holds():
-                await asyncio.sleep(0.02)
-    except TimeoutError as error:
-        raise AssertionError(f"not within {WITHIN_S:.0f} s: {what}") from error
-
-
 @contextlib.asynccontextmanager
 async def rig(
     folder: Path,

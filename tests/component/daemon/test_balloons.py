@@ -22,7 +22,8 @@ from nodeward_sim.doubles.cpus import Plan
 from nodeward_sim.doubles.processes import Processes
 from nodeward_sim.doubles.runtime import SimContainer, SimCpu, SimPod
 from nodeward_sim.doubles.runtime_plugins import RuntimeRefusalError
-from tests.component.daemon.rig import ROOT, STATE, WITHIN_S, Rig, Trouble, changed, rig, until
+from tests.component.daemon.rig import ROOT, STATE, WITHIN_S, Rig, Trouble, changed, rig
+from tests.component.kubernetes.support import until
 from tests.patience import scaled
 from tests.peers.daemon import NODEWARD
 

@@ -22,9 +22,10 @@ from nodeward.host.state_file import OneWriter
 from nodeward.programs.node import assemble
 from nodeward.settings import last_good, reload
 from nodeward_sim.doubles.runtime import SimPod, SimRuntime
-from tests.component.daemon.rig import EPC, ROOT, STATE, WITHIN_S, Trouble, TroubledFiles, changed, rig, until
+from tests.component.daemon.rig import EPC, ROOT, STATE, WITHIN_S, Trouble, TroubledFiles, changed, rig
 from tests.component.daemon.test_keys import VM, counting, until_keys
 from tests.component.daemon.test_service import service
+from tests.component.kubernetes.support import until
 
 
 @pytest.fixture(autouse=True)

@@ -75,14 +75,12 @@ async def node(folder: Path, rules: PolicySettings) -> AsyncIterator[tuple[Rig, 
     (root / "pod-resources").mkdir(parents=True)
     server = GrpcServer("v1.PodResourcesLister", {"Get": kubelet.get})
     await server.start(str(root / "pod-resources" / "kubelet.sock"))
-    serving = asyncio.ensure_future(server.serve())
 
     change = changed(policy=rules, keys=replace(Settings().keys, kubelet_root=str(root)))
     try:
         async with rig(folder, change=change, machine=Plan(), sysfs=SYSFS, links=LINKS) as made:
             yield made, kubelet
     finally:
-        serving.cancel()
         await server.stop()
 
 

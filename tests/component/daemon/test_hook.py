@@ -19,7 +19,8 @@ from nodeward.host.hostfs import ensure_folder
 from nodeward.neighbours.hook import line as hook_line
 from nodeward.neighbours.sockets import lines
 from nodeward.programs.hook.run import Options, Outcome, ask_socket, run
-from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, Trouble, rig, until
+from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, Trouble, rig
+from tests.component.kubernetes.support import until
 
 PID = 4242
 ID = "a" * 64

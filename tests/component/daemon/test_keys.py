@@ -31,7 +31,8 @@ from nodeward_sim.doubles.kube_refusals import Json
 from nodeward_sim.doubles.kubelet import SimKubelet
 from nodeward_sim.doubles.nfd import KATA_RULE, worker_object
 from nodeward_sim.doubles.qgs import Qgs
-from tests.component.daemon.rig import EPC, ROOT, STATE, WITHIN_S, Rig, Trouble, changed, rig, until
+from tests.component.daemon.rig import EPC, ROOT, STATE, WITHIN_S, Rig, Trouble, changed, rig
+from tests.component.kubernetes.support import until
 from tests.kubelet_views import SimViews
 from tests.pages import typed
 from tests.unit.formats import checkpoints
@@ -70,7 +71,6 @@ async def until_keys(node: Rig, text: str) -> str:
 
 
 def begin_machine(node: Rig, key: str, amount: int) -> None:
-    """A machine outside of the pods begins and takes so many keys."""
     with node.files.lock:
         node.kernel.make_cgroup(f"{ROOT}{VM}")
         for path in ("", "/machine.slice"):

@@ -14,7 +14,8 @@ from nodeward.features.settings import CgroupsSection, NriSection, Settings
 from nodeward.host.hostfs import ensure_folder
 from nodeward.programs.once.uninstall import uninstall
 from nodeward_sim.doubles.runtime import SimContainer, SimPod
-from tests.component.daemon.rig import EPC, ROOT, Rig, Trouble, changed, rig, until
+from tests.component.daemon.rig import EPC, ROOT, Rig, Trouble, changed, rig
+from tests.component.kubernetes.support import until
 
 MISC = f"{ROOT}/misc"
 HANDLER = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.old.options]\nBinaryName = '{program}'\n"

@@ -43,6 +43,7 @@ from nodeward_sim.doubles.runtime import SimContainer, SimPod
 from tests.component.daemon.rig import EPC, ROOT, STATE, WITHIN_S, Rig, TroubledFiles, changed, rig
 from tests.component.kubernetes.support import pod
 from tests.pod_fields import Planted
+from tests.rigs.stories import under_way
 from tests.unit.formats.test_pod_redaction import SHOWN
 from tests.unit.people.metrics.build import untold
 
@@ -57,8 +58,6 @@ async def port(caplog: pytest.LogCaptureFixture) -> int:
 
 
 async def scraped(at: int) -> set[str]:
-    """The names of all series."""
-
     def read() -> str:
         with urlopen(f"http://127.0.0.1:{at}/metrics", timeout=WITHIN_S) as answer:
             body: bytes = answer.read(1 << 24)
@@ -156,14 +155,12 @@ async def test_the_exporter_shows_what_a_container_uses_and_changes_no_file_of_t
     async with ApiServer() as server:
         status = {"containerStatuses": [{"name": "c", "containerID": f"containerd://{CONTAINER}"}]}
         server.add_pod({**pod("web"), "status": status})
-        task = asyncio.create_task(node.run(shipped(tmp_path, server.url, mode), files, SystemClock()))
-        while await used(tmp_path) != {"default/web/c": 4096}:
-            await asyncio.sleep(0.05)
-        while touches and not any(path.startswith(ROOT) for path in files.changed):
-            await asyncio.sleep(0.05)
-        await asyncio.sleep(0.5)  # some more passes of the sampler
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        async with under_way(node.run(shipped(tmp_path, server.url, mode), files, SystemClock())):
+            while await used(tmp_path) != {"default/web/c": 4096}:
+                await asyncio.sleep(0.05)
+            while touches and not any(path.startswith(ROOT) for path in files.changed):
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(0.5)  # some more passes of the sampler
     assert any(path.startswith(ROOT) for path in files.changed) is touches, files.changed
     assert any(path.startswith(STATE) for path in files.changed)
 

@@ -23,7 +23,8 @@ from nodeward.people import client
 from nodeward_sim.doubles.apiserver import ApiServer
 from nodeward_sim.doubles.kube_refusals import Json
 from nodeward_sim.doubles.runtime import SimPod
-from tests.component.daemon.rig import STATE, WITHIN_S, Rig, rig, until
+from tests.component.daemon.rig import STATE, WITHIN_S, Rig, rig
+from tests.component.kubernetes.support import until
 
 CANARY = "c4n4ry"
 PRINTED = (
@@ -145,7 +146,6 @@ async def test_a_name_taken_over_never_gets_the_old_pods_spec(tmp_path: Path) ->
 
 
 def mirror(uid: str, of: str) -> Json:
-    """A static pod in the API server."""
     notes = {"kubernetes.io/config.hash": of, "kubernetes.io/config.mirror": of}
     return {**pod(), "metadata": {"name": "web-n1", "namespace": "shop", "uid": uid, "annotations": notes}}
 

@@ -33,8 +33,10 @@ from nodeward.features.podapi.rows import (
 from nodeward.features.pods.state import KnownSpec, Pods
 from nodeward.features.root import State
 from nodeward.neighbours.sockets.grpc_unix import Code, GrpcClient, GrpcError
-from tests.component.daemon.rig import until
+from tests.component.kubelet.node import called
+from tests.component.kubernetes.support import until
 from tests.patience import scaled
+from tests.rigs.stories import under_way
 
 WITHIN_S = scaled(20.0)
 LIST = "/nodeward.podapi.v1.PodApi/ListPods"
@@ -131,9 +133,7 @@ async def test_a_thousand_watchers_that_stop_reading_cost_no_one_else_an_answer_
         stuck = await asyncio.to_thread(lambda: [asks_to_watch(path) for _ in range(1000)])
         assert len(node.watchers._watchers) <= MOST_WATCHERS
         assert (await http(path, "POST /v1/ListPods"))[0] == 200
-        client = GrpcClient(grpc_path)
-        assert await client.call(LIST, b"", WITHIN_S) == b""
-        await client.close()
+        assert await called(Path(grpc_path), LIST) == b""
         await until(lambda: not node.watchers._watchers, "all are ended")
         reader, writer = await asyncio.open_unix_connection(path)
         writer.write(b"GET /v1/watch HTTP/1.1\r\nHost: n\r\n\r\n")
@@ -237,24 +237,22 @@ def test_a_user_whom_the_settings_do_not_name_takes_no_place_and_hears_why_it_is
         node, path = Node(), f"{folder}/h.sock"
         api = methods.Api({"ListPods": list_of(node)}, node.watchers.opened)
         up = asyncio.Event()
-        serving = asyncio.ensure_future(server.run(path, [0, 12345], api, methods.Desk(), up.set))
-        await up.wait()
-        with as_user(65534):
-            silent = [connects(path) for _ in range(100)]
-        for _ in range(25):
-            assert (await http(path, "POST /v1/ListPods"))[0] == 200
-        for one in silent:
-            one.close()
-        with as_user(65534):
-            refused = connects(path)
-        reader, writer = await asyncio.open_unix_connection(sock=refused)
-        writer.write(b"POST /v1/ListPods HTTP/1.1\r\nHost: n\r\nContent-Length: 2\r\n\r\n{}")
-        said = await reader.read(-1)
-        assert said.startswith(b"HTTP/1.1 403")
-        assert b"this user may not ask: podapi.uids" in said
-        writer.close()
-        serving.cancel()
-        await asyncio.wait([serving])
+        async with under_way(server.run(path, [0, 12345], api, methods.Desk(), up.set)):
+            await up.wait()
+            with as_user(65534):
+                silent = [connects(path) for _ in range(100)]
+            for _ in range(25):
+                assert (await http(path, "POST /v1/ListPods"))[0] == 200
+            for one in silent:
+                one.close()
+            with as_user(65534):
+                refused = connects(path)
+            reader, writer = await asyncio.open_unix_connection(sock=refused)
+            writer.write(b"POST /v1/ListPods HTTP/1.1\r\nHost: n\r\nContent-Length: 2\r\n\r\n{}")
+            said = await reader.read(-1)
+            assert said.startswith(b"HTTP/1.1 403")
+            assert b"this user may not ask: podapi.uids" in said
+            writer.close()
 
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner(loop_factory=loop) as runner:
         os.chmod(folder, 0o711)
@@ -275,12 +273,9 @@ def test_a_socket_has_its_mode_and_nobody_else_ever_another_umask(tmp_path: Path
     async def story() -> None:
         look()
         api = methods.Api({}, Node().watchers.opened)
-        serving = asyncio.ensure_future(server.run(str(path), uids, api, methods.Desk()))
-        while not path.exists():
-            await asyncio.sleep(0.01)
-        assert path.stat().st_mode & 0o777 == mode
-        serving.cancel()
-        await asyncio.wait([serving])
+        async with under_way(server.run(str(path), uids, api, methods.Desk())):
+            await until(path.exists, "the socket")
+            assert path.stat().st_mode & 0o777 == mode
 
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # uvloop takes no turn where this one does
         runner.run(asyncio.wait_for(story(), WITHIN_S))
@@ -324,18 +319,16 @@ async def test_both_doors_tell_a_failure_alike(tmp_path: Path) -> None:
         raise raised[-1]
 
     async with served(tmp_path, Node(), methods.Method("ListPods", ListPodsRequest, fails)) as (path, grpc_path):
-        client = GrpcClient(grpc_path)
         for error, status, code, why in FAILURES.values():
             raised.append(error)
             found, body = await http(path, "POST /v1/ListPods", b"{}")
             with pytest.raises(GrpcError) as failed:
-                await client.call(LIST, b"", WITHIN_S)
+                await called(Path(grpc_path), LIST)
             text = json.loads(body)["error"]
             assert (found, failed.value.code) == (status, code)
             assert why in text
             assert text == failed.value.text
             assert "s3cret" not in text
-        await client.close()
 
 
 REQUESTS = {
@@ -355,16 +348,14 @@ async def test_requests_that_are_none_are_refused_over_http_without_an_echo(tmp_
             found, said = await http(path, head, body)
             assert (found, b"s3cret" in said) == (status, False), name
             assert json.loads(said)["error"], name
-        client = GrpcClient(grpc_path)
         with pytest.raises(GrpcError, match="no ListPodsRequest") as refused:
-            await client.call(LIST, b"\x0a\x05cut", WITHIN_S)
+            await called(Path(grpc_path), LIST, b"\x0a\x05cut")
         assert refused.value.code is Code.INVALID_ARGUMENT
         with pytest.raises(GrpcError, match="no ListPodsRequest"):
-            await client.call(LIST, b"\x0a" * (512 * 1024), WITHIN_S)
+            await called(Path(grpc_path), LIST, b"\x0a" * (512 * 1024))
         for method in (LIST, f"/{grpc_server.REFLECTIONS[0]}/ServerReflectionInfo"):
             with pytest.raises(GrpcError, match="larger than max"):
-                await client.call(method, b"\x0a" * (512 * 1024 + 1), WITHIN_S)
-        await client.close()
+                await called(Path(grpc_path), method, b"\x0a" * (512 * 1024 + 1))
 
 
 async def test_a_provider_that_fails_or_is_late_makes_its_section_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:

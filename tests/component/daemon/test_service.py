@@ -24,14 +24,16 @@ from nodeward.features.podapi.settings import ColdPlugSection, PodapiSection
 from nodeward.features.settings import KubeSection, NriSection
 from nodeward.host import watchdog
 from nodeward.host.clock import SystemClock
-from nodeward.neighbours.sockets.grpc_unix import Code, GrpcClient, GrpcError
+from nodeward.neighbours.sockets.grpc_unix import Code, GrpcError
 from nodeward.programs.node.run import run
 from nodeward_sim.doubles.apiserver import ApiServer
 from nodeward_sim.doubles.kernel import SimKernel
 from nodeward_sim.doubles.runtime import SimRuntime
 from tests.bad_grpc import send_bad_path
 from tests.component.daemon.rig import WITHIN_S, Trouble, changed, rig
+from tests.component.kubelet.node import called
 from tests.patience import scaled
+from tests.rigs.stories import under_way
 
 NODEWARD = str(Path(sys.executable).parent / "nodeward")
 
@@ -334,12 +336,10 @@ async def test_a_source_that_the_settings_switch_off_is_said_to_be_off(tmp_path:
         daemon = tmp_path / "other"
         daemon.mkdir()
         settings = replace(node.settings, nri=NriSection(enabled=False), run_dir=str(daemon / "run"))
-        other = asyncio.create_task(run(settings, SimKernel({}), SystemClock()))
         beside = replace(node, folder=daemon)
-        await beside.until_source("cgroups", True)
-        assert (await beside.ask())["runtime"] == "off"
-        other.cancel()
-        await asyncio.gather(other, return_exceptions=True)
+        async with under_way(run(settings, SimKernel({}), SystemClock())):
+            await beside.until_source("cgroups", True)
+            assert (await beside.ask())["runtime"] == "off"
 
 
 GRPC_SOCKETS = {"podapi-grpc": "podapi-grpc.sock", "cold-plug": "pod-resources.sock"}
@@ -351,10 +351,8 @@ async def test_a_grpc_socket_that_a_bad_request_has_ended_answers_again_and_the_
     caplog.set_level(logging.INFO)
 
     async def is_served(path: str) -> bool:
-        client = GrpcClient(path)
         with pytest.raises(GrpcError) as said:
-            await client.call("/no.Service/Method", b"", WITHIN_S)
-        await client.close()
+            await called(Path(path), "/no.Service/Method")
         return said.value.code is Code.UNIMPLEMENTED
 
     async with rig(tmp_path, change=changed(podapi=PodapiSection(True), cold_plug=ColdPlugSection(True))) as node:

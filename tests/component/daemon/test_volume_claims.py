@@ -25,6 +25,7 @@ from tests.component.daemon import test_podapi
 from tests.component.daemon.rig import WITHIN_S, Rig
 from tests.component.daemon.test_podapi import pod, post
 from tests.pages import of_page
+from tests.rigs.stories import under_way
 
 PATH = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv/mount"
 SHARED = {"name": "data", "persistentVolumeClaim": {"claimName": "disk"}}
@@ -104,14 +105,12 @@ async def test_without_nri_a_claim_ends_with_the_pod_and_not_before_the_sandbox_
     async with serving(tmp_path, nri=False) as (node, server, socket):
         told = [SandboxKey("s1", "shop", "web", "u1", 0)]
         relay = line.RelayLineServer(lambda _: lambda: PullsView("1", 7, True, (), tuple(told)))
-        served = asyncio.create_task(relay.run(f"{node.settings.run_dir}/{relay_line.SOCKET}"))
-        await taken(socket, "s1")
-        deleted(server)
-        assert await offered(socket, "s2", "u2") == held("s1")
-        told[0] = replace(told[0], stopped=True)
-        await free_at_last(socket)
-        served.cancel()
-        await asyncio.gather(served, return_exceptions=True)
+        async with under_way(relay.run(f"{node.settings.run_dir}/{relay_line.SOCKET}")):
+            await taken(socket, "s1")
+            deleted(server)
+            assert await offered(socket, "s2", "u2") == held("s1")
+            told[0] = replace(told[0], stopped=True)
+            await free_at_last(socket)
 
 
 async def test_while_the_host_mounts_a_volume_no_vm_and_no_other_process_gets_it(tmp_path: Path) -> None:

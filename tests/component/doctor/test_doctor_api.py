@@ -19,7 +19,7 @@ from nodeward.neighbours.kubernetes import cluster
 from nodeward.people.doctor.run import Diagnosis, diagnose
 from nodeward_sim.doubles.apiserver import ApiServer
 from tests.component.doctor.hosts import around, bad, codes, host
-from tests.component.kubernetes.support import HandClock, make_ca, make_leaf, openssl
+from tests.component.kubernetes.support import HandClock, answering, make_ca, make_leaf, openssl
 from tests.rigs.stories import told_in
 
 
@@ -32,8 +32,6 @@ Answer = Callable[[web.Request], Awaitable[web.Response]]
 
 
 def by_path(answers: Mapping[str, object]) -> Answer:
-    """JSON, or a status alone, for each path."""
-
     async def answer(request: web.Request) -> web.Response:
         found = answers[request.path]
         return web.Response(status=found, text="{}") if isinstance(found, int) else web.json_response(found)
@@ -43,16 +41,8 @@ def by_path(answers: Mapping[str, object]) -> Answer:
 
 async def asked_of(answer: Answer, files: HostFiles, events: bool = True) -> Diagnosis:
     """The same, of an API server that answers so."""
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        kube = KubeSection(url=f"http://127.0.0.1:{runner.addresses[0][1]}", events=events)
-        return await asyncio.to_thread(asked, files, kube)
-    finally:
-        await runner.cleanup()
+    async with answering(answer) as url:
+        return await asyncio.to_thread(asked, files, KubeSection(url=url, events=events))
 
 
 def api() -> ApiServer:

@@ -19,7 +19,9 @@ from nodeward.neighbours.formats.kube_node import OnNode
 from nodeward.neighbours.kubelet.checkpoint import CheckpointFile
 from nodeward.neighbours.kubelet.folder import Folder, Offering
 from nodeward.neighbours.kubelet.plugin import Plugin
+from nodeward.neighbours.sockets.grpc_unix import GrpcClient
 from nodeward_sim.doubles.kubelet import SimKubelet
+from tests.component.kubernetes.support import until
 from tests.goals import target
 from tests.patience import scaled
 from tests.rigs.stories import Story, told_in
@@ -129,17 +131,22 @@ class Node:
         await self.becomes((count, count))
         return life
 
+    async def called(self, method: str, request: bytes) -> bytes:
+        """As kubelet calls our plugin."""
+        path = self.home / "device-plugins" / self.sockets[0]
+        return await called(path, f"/v1beta1.DevicePlugin/{method}", request)
+
     async def becomes(self, capacity: tuple[int, int] | None) -> None:
         await until(lambda: self.kubelet.capacity(TDX) == capacity, f"{capacity}, not {self.kubelet.capacity(TDX)}")
 
 
-async def until(true: Callable[[], bool], what: str) -> None:
+async def called(path: Path, method: str, request: bytes = b"") -> bytes:
+    """The answer to one gRPC call at that socket."""
+    client = GrpcClient(str(path))
     try:
-        async with asyncio.timeout(WITHIN_S):
-            while not true():
-                await asyncio.sleep(0.01)
-    except TimeoutError as error:
-        raise AssertionError(f"not within {WITHIN_S:g} s: {what}") from error
+        return await client.call(method, request, WITHIN_S)
+    finally:
+        await client.close()
 
 
 @contextlib.asynccontextmanager

@@ -23,9 +23,10 @@ from nodeward.neighbours.kubelet.cold_plug import GET, Allocations, ColdPlug, nu
 from nodeward.neighbours.kubelet.device_files import DeviceFiles
 from nodeward.neighbours.kubelet.pod_resources import LIST
 from nodeward.neighbours.sockets.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer
-from tests.component.kubelet.node import until
+from tests.component.kubelet.node import called
+from tests.component.kubernetes.support import until
 from tests.patience import scaled
-from tests.rigs.stories import told_in
+from tests.rigs.stories import told_in, under_way
 from tests.unit.formats import checkpoints
 
 WITHIN_S = scaled(20.0)
@@ -99,12 +100,8 @@ class Host:
         return pb.ListPodResourcesResponse(pod_resources=self.pods.values()).SerializeToString()
 
     async def ask(self, name: str = "vm", method: str = GET) -> bytes:
-        client = GrpcClient(str(self.socket))
-        try:
-            request = pb.GetPodResourcesRequest(pod_name=name, pod_namespace="shop")
-            return await client.call(method, request.SerializeToString(), WITHIN_S)
-        finally:
-            await client.close()
+        request = pb.GetPodResourcesRequest(pod_name=name, pod_namespace="shop")
+        return await called(self.socket, method, request.SerializeToString())
 
     async def names(self) -> list[str]:
         found = pb.GetPodResourcesResponse.FromString(await self.ask()).pod_resources
@@ -126,14 +123,12 @@ async def beside(tmp_path: Path) -> AsyncIterator[Host]:
     host = Host(tmp_path)
     kubelet = GrpcServer(cold_plug.SERVICE, {"Get": host.get, "List": host.listed})
     await kubelet.start(str(host.kubelet))
-    serving = asyncio.ensure_future(ColdPlug(host.kept, SystemClock()).run(str(host.socket)))
     try:
-        await until(lambda: listens(host.socket), "the socket")
-        async with asyncio.timeout(WITHIN_S):
-            yield host
+        async with under_way(ColdPlug(host.kept, SystemClock()).run(str(host.socket))):
+            await until(lambda: listens(host.socket), "the socket")
+            async with asyncio.timeout(WITHIN_S):
+                yield host
     finally:
-        serving.cancel()
-        await asyncio.wait((serving,))
         await kubelet.stop()
 
 

@@ -35,6 +35,7 @@ from nodeward.neighbours.dra.claims import Claims
 from nodeward.neighbours.dra.driver import Driver
 from nodeward.neighbours.dra.mapping import Health
 from nodeward.neighbours.sockets.grpc_unix import Code, GrpcClient, GrpcError
+from tests.component.kubelet.node import called
 from tests.component.kubernetes.support import until
 from tests.faults import FaultyFiles
 from tests.patience import scaled
@@ -99,11 +100,7 @@ class Host:
         return next(one for one in reversed(self.told) if isinstance(one, ev.ClaimsRecalled))
 
     async def call(self, method: str, request: bytes, service: str = V1) -> bytes:
-        client = GrpcClient(str(self.folder / "kubelet/plugins" / DRIVER / "dra.sock"))
-        try:
-            return await client.call(f"/{service}/{method}", request, WITHIN_S)
-        finally:
-            await client.close()
+        return await called(self.folder / "kubelet/plugins" / DRIVER / "dra.sock", f"/{service}/{method}", request)
 
     async def prepare(self, *uids: str, service: str = V1) -> Mapping[str, dra_pb2.NodePrepareResourceResponse]:
         for uid in uids:

@@ -33,11 +33,12 @@ from nodeward.host.slots import ByEdge
 from nodeward.host.supervise import forever
 from nodeward.neighbours.kubelet import plugin
 from nodeward.neighbours.kubelet.folder import Folder, FolderState
-from nodeward.neighbours.sockets.grpc_unix import MAX_CALLS, Code, GrpcClient, GrpcError
+from nodeward.neighbours.sockets.grpc_unix import MAX_CALLS, Code, GrpcError
 from nodeward_sim.doubles.kernel import SimKernel
 from nodeward_sim.doubles.kubelet import AdmissionError, Asks
 from tests.bad_grpc import send_bad_path
-from tests.component.kubelet.node import TDX, WITHIN_S, YES, Node, ids, node, played, refused, until
+from tests.component.kubelet.node import TDX, WITHIN_S, YES, Node, ids, node, played, refused
+from tests.component.kubernetes.support import until
 from tests.goals import slots_of, target
 from tests.lanes import InlineLane
 
@@ -134,19 +135,14 @@ async def test_what_nobody_has_said_yes_to_is_refused_in_time(
     ids=["never offered", "twice", "none", "ten thousand", "a giant name", "garbage"],
 )
 @played()
-async def test_a_hostile_request_is_refused_and_nobody_is_asked(
-    found: Node, home: Path, request_: bytes, told: str
-) -> None:
+async def test_a_hostile_request_is_refused_and_nobody_is_asked(found: Node, request_: bytes, told: str) -> None:
     life = await found.serves(2)
-    client = GrpcClient(str(home / "device-plugins" / found.sockets[0]))
     with pytest.raises(GrpcError, match=told) as refusal:
-        await client.call("/v1beta1.DevicePlugin/Allocate", request_, 10.0)
+        await found.called("Allocate", request_)
     assert refusal.value.code is Code.INVALID_ARGUMENT
     assert len(refusal.value.text) < 200
     assert life.said.asked == []
-    nothing = await client.call("/v1beta1.DevicePlugin/Allocate", b"", 10.0)
-    assert protocol.AllocateResponse.FromString(nothing) == protocol.AllocateResponse()
-    await client.close()
+    assert protocol.AllocateResponse.FromString(await found.called("Allocate", b"")) == protocol.AllocateResponse()
 
 
 @played()
@@ -155,15 +151,13 @@ async def test_several_containers_of_one_request_are_one_question_with_an_answer
     quotes.mkdir()
     life = await found.serves(3, mount=str(quotes), nodes=("/dev/null",))
     one = [protocol.ContainerAllocateRequest(devices_ids=[f"tdx-key-000{number}"]) for number in (0, 2)]
-    client = GrpcClient(str(home / "device-plugins" / found.sockets[0]))
     request = protocol.AllocateRequest(container_requests=one).SerializeToString()
-    answer = protocol.AllocateResponse.FromString(await client.call("/v1beta1.DevicePlugin/Allocate", request, 10.0))
+    answer = protocol.AllocateResponse.FromString(await found.called("Allocate", request))
     mounts = [[(m.host_path, m.container_path, m.read_only) for m in c.mounts] for c in answer.container_responses]
     devices = [[(d.host_path, d.container_path, d.permissions) for d in c.devices] for c in answer.container_responses]
     assert mounts == [[(str(quotes), str(quotes), True)]] * 2
     assert devices == [[("/dev/null", "/dev/null", "rw")]] * 2
     assert life.said.asked == [Allocating(TDX, ("tdx-key-0000", "tdx-key-0002"))]
-    await client.close()
 
 
 @played()

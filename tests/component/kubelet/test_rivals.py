@@ -6,8 +6,6 @@ which nobody waits.
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
 
@@ -28,8 +26,8 @@ from nodeward.neighbours.kubernetes.client import PodsClient
 from nodeward.neighbours.kubernetes.reflector import PodReader
 from nodeward.neighbours.kubernetes.settings import KubeSettings
 from nodeward.neighbours.sockets.kube_http import Endpoint
-from tests.component.kubelet.node import NOTHING, TDX, Life, Node, ids, played, until
-from tests.component.kubernetes.support import HandClock
+from tests.component.kubelet.node import NOTHING, TDX, Life, Node, ids, played
+from tests.component.kubernetes.support import HandClock, answering, until
 from tests.patience import scaled
 from tests.peers.deviceplugin import running_plugin
 
@@ -171,23 +169,9 @@ async def read(answer: web.Response | None) -> tuple[OnNode, list[str]]:
         assert answer is not None
         return answer
 
-    async with serving(served) as url:
+    async with asyncio.timeout(scaled(30)), answering(served) as url:
         settings = Settings(node_name="n1", kube=KubeSection(url=url))
         return await node_status.reader(settings, {}, SystemClock())(TDX), asked
-
-
-@asynccontextmanager
-async def serving(served: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[str]:
-    app = web.Application()
-    app.router.add_route("*", "/{rest:.*}", served)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        async with asyncio.timeout(scaled(30)):
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
 
 
 async def test_what_the_status_has_is_read() -> None:
@@ -223,7 +207,7 @@ async def test_what_is_allocatable_is_read_again(caplog: pytest.LogCaptureFixtur
         return web.json_response(found, status=status)
 
     clock = HandClock()
-    async with serving(served) as url:
+    async with asyncio.timeout(scaled(30)), answering(served) as url:
         client = PodsClient(KubeSettings(endpoint=Endpoint(url), node_name="n1"), clock)
         facts = ApiFacts(PodReader(client), cast(Core[State], None))
         reading = asyncio.create_task(node_status.keep_allocatable(client, facts.learn, clock))

@@ -7,8 +7,8 @@ from nodeward.contracts import deviceplugin_pb2 as protocol
 from nodeward.core.events import Allocating
 from nodeward.neighbours.kubelet import mapping
 from nodeward.neighbours.kubelet.folder import Offering
-from nodeward.neighbours.sockets.grpc_unix import GrpcClient
-from tests.component.kubelet.node import Node, played, until
+from tests.component.kubelet.node import Node, played
+from tests.component.kubernetes.support import until
 
 ENCLAVE = "sgx.intel.com/enclave"
 IDS = [(f"sgx-enclave-{number}", True) for number in range(2)]
@@ -19,20 +19,18 @@ def offering(device: str) -> Offering:
 
 
 @played()
-async def test_kubelet_reads_intels_list_options_and_answers(found: Node, home: Path) -> None:
+async def test_kubelet_reads_intels_list_options_and_answers(found: Node) -> None:
     """Each node once for each id, at the same path, and no mount, variable, annotation or CDI name; no topology, and
     neither of the two options (intel-device-plugins: cmd/sgx_plugin, pkg/deviceplugin/server.go)."""
     life = found.live(IDS, offered=offering("/dev/null"))
     await until(lambda: found.kubelet.capacity(ENCLAVE) == (2, 2), "kubelet has the ids")
     assert mapping.listed(IDS[:1]) == b"\n\x18\n\rsgx-enclave-0\x12\x07Healthy"
-    client = GrpcClient(str(home / "device-plugins" / found.sockets[0]))
-    assert await client.call("/v1beta1.DevicePlugin/GetDevicePluginOptions", b"", 10.0) == b""
+    assert await found.called("GetDevicePluginOptions", b"") == b""
     both = [protocol.ContainerAllocateRequest(devices_ids=names) for names in (["sgx-enclave-0", "sgx-enclave-1"],)]
     asked = protocol.AllocateRequest(container_requests=both).SerializeToString()
     node = b"\x1a\x1a\n\t/dev/null\x12\t/dev/null\x1a\x02rw"
-    assert await client.call("/v1beta1.DevicePlugin/Allocate", asked, 10.0) == b"\n\x38" + node * 2
+    assert await found.called("Allocate", asked) == b"\n\x38" + node * 2
     assert life.said.asked == [Allocating(ENCLAVE, ("sgx-enclave-0", "sgx-enclave-1"))]
-    await client.close()
 
 
 @played()

@@ -5,7 +5,7 @@ The doubles do what kubelet 1.37 was seen to do in tests/real/test_pods_api.py.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -24,8 +24,9 @@ from nodeward.neighbours.kubelet.pod_resources import PodResources
 from nodeward.neighbours.kubelet.pods_api import PodsApi
 from nodeward.neighbours.kubernetes.mapping import pod_spec
 from nodeward.neighbours.sockets.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer
+from tests.component.kubernetes.support import until
 from tests.patience import scaled
-from tests.rigs.stories import told_in
+from tests.rigs.stories import told_in, under_way
 from tests.unit.features.build import ManualClock
 
 WITHIN_S = scaled(20.0)
@@ -73,10 +74,6 @@ class Kubelet:
         for one in self._news:
             one.put_nowait(pb.WatchPodsEvent(type="MODIFIED", pod=b"whatever").SerializeToString())
 
-    async def until(self, is_so: Callable[[], bool]) -> None:
-        while not is_so():
-            await asyncio.sleep(0.01)
-
     async def _list(self, _: bytes) -> bytes:
         self.lists += 1
         if self.hangs:
@@ -95,15 +92,11 @@ class Kubelet:
 @asynccontextmanager
 async def beside(tmp_path: Path) -> AsyncIterator[Kubelet]:
     kubelet = Kubelet(tmp_path)
-    running = asyncio.ensure_future(kubelet.api.run())
     try:
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(WITHIN_S), under_way(kubelet.api.run()):
             yield kubelet
     finally:
-        running.cancel()
-        await asyncio.wait((running,))
         await kubelet.stop()
-    assert running.cancelled()
 
 
 @pytest.fixture(autouse=True)
@@ -120,27 +113,27 @@ def names(event: PodsOfKubelet) -> list[tuple[str, bool, int]]:
 async def test_pods_are_told_at_first_and_when_they_change(kubelet: Kubelet) -> None:
     kubelet.pods = [pod("a"), pod("b", 2)]
     await kubelet.start()
-    await kubelet.until(lambda: bool(kubelet.told and kubelet.told[-1].pods and kubelet._news))
+    await until(lambda: bool(kubelet.told and kubelet.told[-1].pods and kubelet._news))
     assert names(kubelet.told[-1]) == [("a", False, 1), ("b", False, 2)]
     kubelet.pods = [pod("a", phase="Failed")]
     kubelet.changed()
-    await kubelet.until(lambda: len(kubelet.told[-1].pods) == 1)
+    await until(lambda: len(kubelet.told[-1].pods) == 1)
     assert names(kubelet.told[-1]) == [("a", True, 1)]
     count, lists = len(kubelet.told), kubelet.lists
     kubelet.changed()
-    await kubelet.until(lambda: kubelet.lists > lists)
+    await until(lambda: kubelet.lists > lists)
     await asyncio.sleep(0.05)
     assert len(kubelet.told) == count
     kubelet.viewed = kubelet.seq = kubelet.seq + 10
     kubelet.changed()
-    await kubelet.until(lambda: kubelet.told[-1].as_of >= kubelet.viewed)
+    await until(lambda: kubelet.told[-1].as_of >= kubelet.viewed)
     assert names(kubelet.told[-1]) == [("a", True, 1)], "told again for the checkpoint's sake"
 
 
 @told_in(beside)
 async def test_who_asks_has_told_a_list_that_began_after_the_question(kubelet: Kubelet) -> None:
     await kubelet.start()
-    await kubelet.until(lambda: bool(kubelet.told and not kubelet.told[-1].fault))
+    await until(lambda: bool(kubelet.told and not kubelet.told[-1].fault))
     kubelet.seq = asked = kubelet.seq + 10
     assert await kubelet.api.fetch("tdx") == ""
     assert kubelet.told[-1].as_of >= asked
@@ -149,13 +142,13 @@ async def test_who_asks_has_told_a_list_that_began_after_the_question(kubelet: K
 @told_in(beside)
 async def test_without_a_socket_it_is_a_fault_told_once_until_there_is_one(kubelet: Kubelet) -> None:
     assert await kubelet.api.fetch("tdx") != ""
-    await kubelet.until(lambda: bool(kubelet.told))
+    await until(lambda: bool(kubelet.told))
     await asyncio.sleep(0.1)
     assert [bool(event.fault) for event in kubelet.told] == [True]
     assert await kubelet.api.fetch("tdx") != ""
     kubelet.pods = [pod("a")]
     await kubelet.start()
-    await kubelet.until(lambda: not kubelet.told[-1].fault)
+    await until(lambda: not kubelet.told[-1].fault)
     assert names(kubelet.told[-1]) == [("a", False, 1)]
 
 
@@ -173,25 +166,25 @@ async def test_a_refusal_is_told_in_kubelets_words_and_the_pods_are_told_again_a
 ) -> None:
     kubelet.pods, kubelet.fault = [pod("a")], GrpcError(code, text)
     await kubelet.start()
-    await kubelet.until(lambda: bool(kubelet.told and text in kubelet.told[-1].fault))
+    await until(lambda: bool(kubelet.told and text in kubelet.told[-1].fault))
     kubelet.fault = None
-    await kubelet.until(lambda: bool(kubelet.told[-1].pods and kubelet._news))
+    await until(lambda: bool(kubelet.told[-1].pods and kubelet._news))
     kubelet.fault = GrpcError(code, text)
     assert text in await kubelet.api.fetch("tdx")
     kubelet.changed()
-    await kubelet.until(lambda: text in kubelet.told[-1].fault)
+    await until(lambda: text in kubelet.told[-1].fault)
     kubelet.fault = None
-    await kubelet.until(lambda: bool(kubelet.told[-1].pods))
+    await until(lambda: bool(kubelet.told[-1].pods))
 
 
 @told_in(beside)
 async def test_a_kubelet_that_hangs_costs_a_bounded_wait(kubelet: Kubelet) -> None:
     await kubelet.start()
-    await kubelet.until(lambda: bool(kubelet.told and not kubelet.told[-1].fault and kubelet._news))
+    await until(lambda: bool(kubelet.told and not kubelet.told[-1].fault and kubelet._news))
     kubelet.hangs = True
     assert await kubelet.api.fetch("tdx") != ""
     kubelet.changed()
-    await kubelet.until(lambda: bool(kubelet.told[-1].fault))
+    await until(lambda: bool(kubelet.told[-1].fault))
     assert not any(event.absent for event in kubelet.told[1:]), "somebody is there, who does not answer"
 
 
@@ -199,11 +192,11 @@ async def test_a_kubelet_that_hangs_costs_a_bounded_wait(kubelet: Kubelet) -> No
 async def test_a_kubelet_that_ends_is_a_fault_and_its_return_is_heard(kubelet: Kubelet) -> None:
     kubelet.pods = [pod("a")]
     await kubelet.start()
-    await kubelet.until(lambda: bool(kubelet.told and kubelet.told[-1].pods and kubelet._news))
+    await until(lambda: bool(kubelet.told and kubelet.told[-1].pods and kubelet._news))
     await kubelet.stop()
-    await kubelet.until(lambda: bool(kubelet.told[-1].fault and kubelet.told[-1].absent))
+    await until(lambda: bool(kubelet.told[-1].fault and kubelet.told[-1].absent))
     await kubelet.start()
-    await kubelet.until(lambda: bool(kubelet.told[-1].pods))
+    await until(lambda: bool(kubelet.told[-1].pods))
     assert not kubelet.told[-1].absent
 
 
@@ -212,7 +205,7 @@ async def test_one_pod_that_cannot_be_read_is_a_fault_of_the_whole_list(kubelet:
     """Its keys would not be counted."""
     kubelet.pods = [pod("a"), b"\xff\xff"]
     await kubelet.start()
-    await kubelet.until(lambda: any("v1.Pod" in event.fault for event in kubelet.told))
+    await until(lambda: any("v1.Pod" in event.fault for event in kubelet.told))
     assert not any(event.pods for event in kubelet.told)
 
 
@@ -338,17 +331,14 @@ async def test_it_is_asked_every_ten_seconds_at_most_however_often_somebody_want
 @told_in(listing)
 async def test_nobody_asks_while_the_checkpoint_can_be_read(kubelet: Lister) -> None:
     kubelet.lost = ""
-    running = asyncio.ensure_future(kubelet.edge.run())
-    for _ in range(3):
-        await asyncio.sleep(0)
-        kubelet.clock.advance(60.0)
-    assert kubelet.lists == 0
-    kubelet.lost = TORN
-    kubelet.clock.advance(1.0)
-    while not kubelet.told:
-        await asyncio.sleep(0.01)
-    running.cancel()
-    await asyncio.wait((running,))
+    async with under_way(kubelet.edge.run()):
+        for _ in range(3):
+            await asyncio.sleep(0)
+            kubelet.clock.advance(60.0)
+        assert kubelet.lists == 0
+        kubelet.lost = TORN
+        kubelet.clock.advance(1.0)
+        await until(lambda: bool(kubelet.told))
     assert kubelet.lists == 1
 
 

@@ -1,11 +1,12 @@
 """What the tests of the API server's edge share: a clock turned by hand, ears, pods, certificates."""
 
 import asyncio
-import subprocess
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from aiohttp import web
 
 from nodeward.core.events import Event
 from nodeward.neighbours.kubernetes.client import PodsClient
@@ -14,7 +15,9 @@ from nodeward.neighbours.kubernetes.settings import KubeSettings
 from nodeward.neighbours.sockets.kube_http import Endpoint, Waits
 from nodeward_sim.doubles.apiserver import ApiServer
 from tests.patience import scaled
+from tests.peers.pki import openssl as openssl
 from tests.rigs.daemon import YieldingClock
+from tests.rigs.stories import under_way
 
 E = TypeVar("E", bound=Event)
 WITHIN_S = scaled(10)
@@ -56,9 +59,13 @@ class Ears:
         return found[count - 1]
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.002)
+async def until(condition: Callable[[], bool], what: str = "so", within_s: float = scaled(60.0)) -> None:
+    try:
+        async with asyncio.timeout(within_s):
+            while not condition():
+                await asyncio.sleep(0.01)
+    except TimeoutError as error:
+        raise AssertionError(f"not within {within_s:g} s: {what}") from error
 
 
 def pod(name: str, node: str = "n1", epc: str = "1Mi", **more: object) -> Json:
@@ -69,22 +76,10 @@ def pod(name: str, node: str = "n1", epc: str = "1Mi", **more: object) -> Json:
     }
 
 
-def settings_for(server: ApiServer, **more: object) -> KubeSettings:
-    endpoint = more.pop("endpoint", None)
-    silence_s = more.pop("watch_silence_s", 60.0)
-    page_limit, watch_s = more.pop("page_limit", 250), more.pop("watch_s", 30)
-    assert not more
-    assert isinstance(silence_s, float)
-    assert isinstance(page_limit, int)
-    assert isinstance(watch_s, int)
-    return KubeSettings(
-        endpoint=endpoint if isinstance(endpoint, Endpoint) else Endpoint(server.url),
-        node_name="n1",
-        page_limit=page_limit,
-        watch_s=watch_s,
-        watch_silence_s=silence_s,
-        request=Waits(connect_s=2.0, read_s=2.0, total_s=4.0),
-    )
+def settings_for(server: ApiServer, **more: Any) -> KubeSettings:
+    waits = Waits(connect_s=2.0, read_s=2.0, total_s=4.0)
+    usual: dict[str, Any] = {"endpoint": Endpoint(server.url), "watch_s": 30, "watch_silence_s": 60.0}
+    return KubeSettings(node_name="n1", request=waits, **usual | more)
 
 
 @asynccontextmanager
@@ -93,19 +88,22 @@ async def reflecting(
 ) -> AsyncIterator[Ears]:
     ears, used = Ears(), clock or HandClock()
     client = client or PodsClient(settings, used)
-    task = asyncio.create_task(run(settings, ears, used, ears.sequence, client=client))
-    try:
+    async with aclosing(client), under_way(run(settings, ears, used, ears.sequence, client=client)):
         yield ears
-        assert not task.done(), "the reflector ended by itself"
+
+
+@asynccontextmanager
+async def answering(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[str]:
+    """The URL of a server that answers every request so."""
+    app = web.Application()
+    app.router.add_route("*", "/{rest:.*}", answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        await client.aclose()
-
-
-def openssl(*words: str) -> None:
-    subprocess.run(["openssl", *words], check=True, capture_output=True, timeout=scaled(30))
+        await runner.cleanup()
 
 
 def make_ca(folder: Path, name: str) -> None:

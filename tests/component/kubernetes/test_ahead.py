@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -85,14 +85,10 @@ def bounded() -> asyncio.Timeout:
 
 @asynccontextmanager
 async def beside_a_server() -> AsyncIterator[tuple[ApiServer, Core[State], Tell]]:
-    async with bounded(), ApiServer() as server:
-        client = PodsClient(settings_for(server), HandClock())
+    async with bounded(), ApiServer() as server, aclosing(PodsClient(settings_for(server), HandClock())) as client:
         core, facts, heard = wired(PodReader(client))
-        try:
+        with closing(facts):
             yield server, core, heard
-        finally:
-            facts.close()
-            await client.aclose()
 
 
 def gets(server: ApiServer) -> int:

@@ -5,7 +5,7 @@ import os
 import shutil
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from nodeward.neighbours.sockets.kube_http import (
 )
 from nodeward_sim.doubles.apiserver import ApiServer
 from tests.component.kubernetes.support import WITHIN_S, Ears, HandClock, make_ca, make_leaf, pod, settings_for, until
-from tests.rigs.stories import told_in
+from tests.rigs.stories import told_in, under_way
 
 WAITS = Waits(connect_s=2.0, read_s=2.0, total_s=4.0)
 
@@ -220,16 +220,10 @@ class Sent:
 async def sending() -> AsyncIterator[Sent]:
     async with asyncio.timeout(3 * WITHIN_S), ApiServer() as server:
         clock, ears = HandClock(), Ears()
+        calls, pauses = Calls(ears, clock), Backoff(0.5, 60.0, lambda: 1.0)
         client = PodsClient(settings_for(server), clock)
-        calls = Calls(ears, clock)
-        task = asyncio.create_task(calls.run(events.EventSender(client), Backoff(0.5, 60.0, lambda: 1.0)))
-        try:
+        async with aclosing(client), under_way(calls.run(events.EventSender(client), pauses)):
             yield Sent(server, calls, ears, clock)
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-            await client.aclose()
 
 
 @told_in(sending)

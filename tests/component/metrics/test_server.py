@@ -24,6 +24,7 @@ from nodeward.people.metrics.mapping import metrics
 from nodeward.people.rows import NodeView
 from tests.component.daemon.test_metrics import port
 from tests.patience import scaled
+from tests.rigs.stories import under_way
 from tests.unit.people.metrics.build import full_node, node
 
 WITHIN_S = scaled(30.0)
@@ -76,13 +77,11 @@ async def site(caplog: pytest.LogCaptureFixture, draw: Callable[[], NodeView] = 
     own = Site(draw)
     lane = ThreadLane("metrics", loop, lambda _: None)
     texts = server.Texts(lambda: own.drawn, lane)
-    task = asyncio.create_task(server.run("127.0.0.1", 0, texts, waiting=lambda: own.waits))
-    own.port = await port(caplog)
     try:
-        yield own
+        async with under_way(server.run("127.0.0.1", 0, texts, waiting=lambda: own.waits)):
+            own.port = await port(caplog)
+            yield own
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
         lane.close(WITHIN_S)
 
 

@@ -22,9 +22,10 @@ from nodeward.neighbours.nfd.client import NfdClient, ObjectPlace
 from nodeward.neighbours.nfd.session import NfdReconciler, Pace
 from nodeward.neighbours.sockets.kube_http import Endpoint, KubeHttp, Waits
 from nodeward_sim.doubles.nfd import worker_object
-from tests.component.kubernetes.support import until
+from tests.component.kubernetes.support import answering, until
 from tests.goals import target
 from tests.patience import scaled
+from tests.rigs.stories import under_way
 
 WITHIN_S = scaled(30.0)
 FAST = Pace(gap_s=0.02, absent_s=0.05, resync_s=0.05, unsettled_s=0.02, most_s=0.05)
@@ -97,8 +98,6 @@ class Server:
 
 @dataclass
 class Heard:
-    """What was told, in order."""
-
     seen: list[NfdSeen] = field(default_factory=list)
     outcomes: list[Missed | Reached] = field(default_factory=list)
 
@@ -128,24 +127,16 @@ async def living(
     goals.connect(heard.tell)
     if wanted is not None:
         goals.set([Goal(target("nfd:tdx"), str(wanted), Reason("shared"))])
-    app = web.Application()
-    app.router.add_route("*", "/{rest:.*}", server.answer)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    endpoint = Endpoint(f"http://127.0.0.1:{runner.addresses[0][1]}")
-    try:
-        async with asyncio.timeout(WITHIN_S), KubeHttp(endpoint, SystemClock(), user_agent="test") as http:
-            client, clock = NfdClient(http, ObjectPlace("n1", "nodeward"), QUICK), SystemClock()
-            session = NfdReconciler(
-                client, goals, {"tdx": keys}, heard.tell, clock, lambda: None, asked=asked, pace=pace
-            )
-            task = asyncio.create_task(session.forever())
+    clock = SystemClock()
+    async with (
+        answering(server.answer) as url,
+        asyncio.timeout(WITHIN_S),
+        KubeHttp(Endpoint(url), clock, user_agent="test") as http,
+    ):
+        client = NfdClient(http, ObjectPlace("n1", "nodeward"), QUICK)
+        session = NfdReconciler(client, goals, {"tdx": keys}, heard.tell, clock, lambda: None, asked=asked, pace=pace)
+        async with under_way(session.forever()):
             yield heard
-            task.cancel()
-            await asyncio.wait((task,))
-    finally:
-        await runner.cleanup()
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from nodeward.people.rows import ComponentRow, NodeView
 from tests.component.kubernetes.support import until
 from tests.patience import scaled
 from tests.peers.find import absent
+from tests.rigs.stories import under_way
 from tests.told import tell
 from tests.unit.people.metrics.build import KNOWN, RICH, SANDBOXES
 
@@ -220,14 +221,10 @@ def test_a_picture_a_second_and_the_daemon_away_and_back(daemon: Played, port: i
 
 @asynccontextmanager
 async def serving(pictures: server.Pictures, explain: server.Explain) -> AsyncIterator[int]:
-    """The server in this process, and its port."""
     port = asyncio.get_running_loop().create_future()
     made = server.application(pictures, explain, hosts("127.0.0.1", ()))
-    task = asyncio.create_task(server.run(made, "127.0.0.1", 0, port.set_result))
-    async with asyncio.timeout(WITHIN_S):
+    async with asyncio.timeout(WITHIN_S), under_way(server.run(made, "127.0.0.1", 0, port.set_result)):
         yield await port
-        task.cancel()
-        await asyncio.wait((task,))
 
 
 async def test_who_does_not_read_loses_the_connection_and_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:

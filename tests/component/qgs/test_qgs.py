@@ -15,7 +15,7 @@ from nodeward.neighbours.qgs import quotes
 from nodeward.neighbours.qgs import quotes as edge
 from nodeward_sim.doubles.qgs import Qgs
 from tests.patience import scaled
-from tests.rigs.stories import told_in
+from tests.rigs.stories import told_in, under_way
 
 WITHIN_S = scaled(20.0)
 PATIENCE_S = 0.3
@@ -130,10 +130,8 @@ async def told_by(wanted: Callable[[], str]) -> AsyncIterator[asyncio.Queue[Even
         told.put_nowait(event)
         return 0
 
-    asks = asyncio.create_task(edge.run("tdx", wanted, tell, SystemClock(), FAST))
-    yield told
-    asks.cancel()
-    await asyncio.wait((asks,))
+    async with under_way(edge.run("tdx", wanted, tell, SystemClock(), FAST)):
+        yield told
 
 
 async def test_each_change_is_told_again_and_again_and_nothing_while_nobody_wants_to_know(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from urllib.parse import urlencode
 
@@ -21,6 +21,7 @@ from nodeward.neighbours.kubernetes.settings import KubeSettings
 from tests.component.kubernetes.support import HandClock, reflecting
 from tests.contract.apiserver.adapter import Adapter, at, http, items, listed, opened, watched, watched_at
 from tests.patience import scaled
+from tests.rigs.stories import under_way
 
 Case = Callable[[Adapter, str, aiohttp.ClientSession], Awaitable[None]]
 
@@ -138,11 +139,8 @@ async def _bookmark(api: Adapter, node: str, session: aiohttp.ClientSession) -> 
     before = await listed(session, fieldSelector=f"spec.nodeName={node}")
     version = str(at(before, "metadata", "resourceVersion"))
     query = {"allowWatchBookmarks": "true", "resourceVersion": version, "timeoutSeconds": str(api.bookmark_within_s)}
-    others = asyncio.create_task(_life_elsewhere(api))
-    events = [event async for event in watched(session, fieldSelector=f"spec.nodeName={node}", **query)]
-    others.cancel()
-    with suppress(asyncio.CancelledError):
-        await others
+    async with under_way(_life_elsewhere(api)):
+        events = [event async for event in watched(session, fieldSelector=f"spec.nodeName={node}", **query)]
     assert {event["type"] for event in events} == {"BOOKMARK"}
     assert int(str(at(events[-1], "object", "metadata", "resourceVersion"))) > int(version)
 
@@ -299,9 +297,6 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize("kind", ["double", "real"])
 @pytest.mark.parametrize("case", CASES)
-def test_api_server(case: str, kind: str) -> None:
-    async def checked() -> None:
-        async with opened(kind) as api, http(api.endpoint) as session:
-            await CASES[case](api, unique("node"), session)
-
-    asyncio.run(checked())
+async def test_api_server(case: str, kind: str) -> None:
+    async with opened(kind) as api, http(api.endpoint) as session:
+        await CASES[case](api, unique("node"), session)

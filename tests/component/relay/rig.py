@@ -246,10 +246,15 @@ def status_socket(listen: Path) -> Path:
     return listen.parent / "run" / relay_line.SOCKET
 
 
+def socket_to(path: Path) -> socket.socket:
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(str(path))  # without a time of its own it waits for its place in the queue
+    client.settimeout(WAIT_S)
+    return client
+
+
 def said(place: Path, line: bytes) -> bytes:
-    with socket.socket(socket.AF_UNIX) as asked:
-        asked.settimeout(WAIT_S)
-        asked.connect(str(place))
+    with socket_to(place) as asked:
         answer = b""
         try:
             asked.sendall(line)

@@ -32,6 +32,7 @@ from tests.component.relay.rig import (
     relay_process,
     relayed,
     runtime_at,
+    socket_to,
     status,
     status_socket,
     wait_for,
@@ -64,8 +65,7 @@ def test_garbage_half_open_and_silent_clients_harm_nobody(path: Path) -> None:
     source = random.Random(2)
     held = []
     for number in range(60):
-        client = socket.socket(socket.AF_UNIX)
-        client.connect(str(path))
+        client = socket_to(path)
         if number % 3 == 0:
             client.sendall(source.randbytes(source.randrange(1, 5_000)))
         elif number % 3 == 1:
@@ -96,8 +96,7 @@ def test_a_client_that_stops_reading_grows_nothing(tmp_path: Path) -> None:
     ):
         call(channel, "Version")
         resident, unwritten = resident_kib(process.pid), unwritten_bytes(process.pid)
-        with socket.socket(socket.AF_UNIX) as greedy:
-            greedy.connect(str(listen))
+        with socket_to(listen) as greedy:
             windows = frame(4, 0, 0, b"\0\4\x7f\xff\xff\xff") + frame(8, 0, 0, b"\x7f\0\0\0")
             asked = b"".join(frame(1, 4, n, raw_headers("Version")) + frame(0, 1, n, bytes(5)) for n in range(1, 41, 2))
             greedy.sendall(HELLO + windows + asked)
@@ -215,9 +214,7 @@ def pinged(client: socket.socket) -> bool:
 
 
 def connected(path: Path) -> socket.socket:
-    client = socket.socket(socket.AF_UNIX)
-    client.connect(str(path))
-    client.settimeout(WAIT_S)
+    client = socket_to(path)
     with suppress(BrokenPipeError):
         client.sendall(HELLO)
     return client

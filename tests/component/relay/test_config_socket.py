@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ import pytest
 
 from nodeward.contracts import resmgr_config_pb2 as pb
 from nodeward.people import client
-from tests.component.relay.rig import WAIT_S, client_of, running, runtime_at, wait_for
+from tests.component.relay.rig import WAIT_S, client_of, running, runtime_at, socket_to, wait_for
 from tests.peers.nriside import Record, member
 
 STATIC = {"policy": "Active: static\nReservedResources: {CPU: 1}\n"}
@@ -166,9 +165,7 @@ def test_a_mebibyte_and_bytes_that_are_no_call_cost_their_connection_only(relay:
             relay.set({"policy": "x" * 1024 * 1024})
         assert told.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 64):
-            with socket.socket(socket.AF_UNIX) as peer:
-                peer.settimeout(WAIT_S)
-                peer.connect(str(relay.socket))
+            with socket_to(relay.socket) as peer:
                 peer.sendall(garbage)
                 while peer.recv(4096):
                     pass

@@ -69,11 +69,10 @@ def test_the_dumper_of_the_first_readme(tmp_path: Path) -> None:
     ):
         rig.wait_for(lambda: pid.exists() and pid.read_text() == f"{process.pid}\n", "the process's number")
         with rig.client_of(tmp_path / "relay" / "cri.sock") as channel:
-            channel.unary_unary(f"{rig.SERVICE}/RunPodSandbox")(asked.SerializeToString(), timeout=rig.WAIT_S)
+            rig.call(channel, "RunPodSandbox", asked.SerializeToString())
+            create = cri.CreateContainerRequest(pod_sandbox_id="abcd1234").SerializeToString()
             with pytest.raises(grpc.RpcError):
-                channel.unary_unary(f"{rig.SERVICE}/CreateContainer")(
-                    cri.CreateContainerRequest(pod_sandbox_id="abcd1234").SerializeToString(), timeout=rig.WAIT_S
-                )
+                rig.call(channel, "CreateContainer", create)
         lines = rig.lines_of_dump(dump, 11)
         process.send_signal(signal.SIGUSR1)
         rig.wait_for(lambda: "log level=debug" in (tmp_path / "cri-resmgr.log").read_text(), "word of the log's level")
@@ -136,21 +135,11 @@ def test_a_historic_file_of_options_is_followed_and_sigusr1_switches_full_debug_
 def test_images_of_another_service_are_relayed_at_a_socket_of_their_own(tmp_path: Path) -> None:
     runtime, images, dump = tmp_path / "runtime.sock", tmp_path / "images.sock", tmp_path / "cri.dump"
     own = tmp_path / "relay" / "cri-resmgr-image.sock"
-    options = [
-        "-image-socket",
-        str(images),
-        "-dump",
-        "reset,name:.*",
-        "-dump-file",
-        str(dump),
-        "-policy",
-        "none",
-        "-logtostderr",
-    ]
+    options = ["-image-socket", str(images), "-dump", "reset,name:.*", "-dump-file", str(dump), "-policy", "none"]
     with (
         rig.runtime_at(runtime) as of_pods,
         rig.runtime_at(images) as of_images,
-        cri_resmgr(tmp_path, "-runtime-socket", str(runtime), *options),
+        cri_resmgr(tmp_path, "-runtime-socket", str(runtime), *options, "-logtostderr"),
     ):
         rig.wait_for(own.is_socket, "socket for images")
         with rig.client_of(own) as channel:

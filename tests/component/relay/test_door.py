@@ -266,9 +266,7 @@ def test_who_is_no_relay_of_ours_costs_his_connection_only(tmp_path: Path) -> No
             (encode(Passed(1, "/x", b"", b"", True, True)), b""),
             (encode(Hello(9, 1, "/l", "/r")), encode(Welcome(1, 0))[4:13]),
         ):
-            with socket.socket(socket.AF_UNIX) as peer:
-                peer.settimeout(rig.WAIT_S)
-                peer.connect(str(door))
+            with rig.socket_to(door) as peer:
                 peer.sendall(data)
                 with suppress(ConnectionResetError):
                     assert peer.makefile("rb").read()[4:13] == said

@@ -157,9 +157,7 @@ def pods_life() -> list[str]:
     return made
 
 
-def test_calls_are_chosen_by_container_method_and_time_and_told_to_people_by_their_pod(
-    tmp_path: Path,
-) -> None:
+def test_calls_are_chosen_by_container_method_and_time_and_told_to_people_by_their_pod(tmp_path: Path) -> None:
     path = tmp_path / "cri.dump"
     path.write_text("".join(pods_life()))
     for what, (options, numbers) in CHOSEN.items():

@@ -68,7 +68,6 @@ class Node:
             yield
 
     def decides(self) -> None:
-        """Returns once the daemon decides what the relay holds."""
         rig.wait_for(
             lambda: rig.log_of(self.listen).count("daemon=answers") > rig.log_of(self.listen).count("daemon=away"), "it"
         )

@@ -160,10 +160,8 @@ def test_clients_that_do_not_end_their_creates_hold_up_nobody_and_are_told_when_
         rig.client_of(listen) as channel,
     ):
         rig.decided_by(listen)
-        silent = [clients.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(8)]
+        silent = [clients.enter_context(rig.socket_to(listen)) for _ in range(8)]
         for client in silent:
-            client.settimeout(rig.WAIT_S)
-            client.connect(str(listen))
             client.sendall(h2.PREFACE + h2.encode_settings({}) + h2.encode_headers(1, headers, 0))
         call(channel, "CreateContainer", create())
         assert got(made, "CreateContainer") != create()

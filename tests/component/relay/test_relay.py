@@ -52,9 +52,7 @@ def test_up_to_16_mib_a_message_stands_whole_in_a_dump_and_what_is_not_there_is_
         assert rig.call(channel, "ExecSync", body) == body
         _, whole, answer = rig.lines_of_dump(file, 3)
         rig.call(channel, "ExecSync", bytes((16 << 20) + 1))
-        with socket.socket(socket.AF_UNIX) as odd:
-            odd.settimeout(rig.WAIT_S)
-            odd.connect(str(listen))
+        with rig.socket_to(listen) as odd:
             odd.sendall(b"GET / HTTP/1.1\r\n\r\n")
             while odd.recv(4096):
                 pass  # the runtime's answer to it, unseen
@@ -124,7 +122,7 @@ def test_sigterm_is_told_by_goaway_that_names_no_stream_and_at_last_the_last_one
     end = StrictEnd(client=True)
     with (
         rig.relayed(tmp_path, behave=lambda *_: os.read(gate, 1)) as (listen, server, process),
-        socket.socket(socket.AF_UNIX) as client,
+        rig.socket_to(listen) as client,
         open(release, "wb", buffering=0) as released,
     ):
 
@@ -134,8 +132,6 @@ def test_sigterm_is_told_by_goaway_that_names_no_stream_and_at_last_the_last_one
             client.sendall(end.take())
             rig.wait_for(lambda: len(server.got) == how_many, "call")
 
-        client.settimeout(rig.WAIT_S)
-        client.connect(str(listen))
         ask(1, 1)
         process.terminate()
         while not end.goaways and (data := client.recv(65_536)):

@@ -28,7 +28,16 @@ from nodeward.neighbours.sockets import unary_server
 from nodeward.neighbours.sockets.unary_client import UNIMPLEMENTED, CallFailedError, Exchange
 from nodeward.neighbours.sockets.unary_client import call as asks
 from nodeward.neighbours.sockets.unary_server import RESOURCE_EXHAUSTED, Answer, AnswerError, UnaryServer
-from tests.component.relay.rig import SERVICE, WAIT_S, client_of, in_its_place, in_thread, runtime_at, wait_for
+from tests.component.relay.rig import (
+    SERVICE,
+    WAIT_S,
+    client_of,
+    in_its_place,
+    in_thread,
+    runtime_at,
+    socket_to,
+    wait_for,
+)
 
 cancelled = threading.Event()
 
@@ -104,9 +113,7 @@ def test_a_call_that_fails_says_why_and_who_gives_up_has_its_handler_cancelled(t
         with pytest.raises(grpc.RpcError):
             call(channel, "sleep", timeout_s=0.2)
         assert cancelled.wait(WAIT_S)
-    with serving(path, UnaryServer(METHODS, trusts=lambda _: False)), socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(WAIT_S)
-        client.connect(str(path))
+    with serving(path, UnaryServer(METHODS, trusts=lambda _: False)), socket_to(path) as client:
         assert client.recv(1) == b""
 
 
@@ -124,9 +131,7 @@ def test_a_client_that_takes_no_answer_is_dropped(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(unary_server, "REQUEST_S", 0.3)
     path, headers = tmp_path / "s.sock", encode_literals([(b":path", b"/t.T/echo")])
     request = grpc_messages.encode_message(b"x" * 16_000)
-    with serving(path, UnaryServer(METHODS)), socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(WAIT_S)
-        client.connect(str(path))
+    with serving(path, UnaryServer(METHODS)), socket_to(path) as client:
         calls = [
             h2.encode_headers(stream, headers, 0) + h2.encode(h2.DATA, h2.END_STREAM, stream, request)
             for stream in (1, 3)
@@ -141,10 +146,8 @@ def test_clients_that_ask_nothing_leave_their_places_and_one_that_asks_later_con
     monkeypatch.setattr(unary_server, "IDLE_S", 0.3)
     path, ping = tmp_path / "s.sock", h2.encode(h2.PING, 0, 0, b"12345678")
     with serving(path, UnaryServer(METHODS)), contextlib.ExitStack() as held:
-        clients = [held.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(unary_server.MOST_CLIENTS)]
+        clients = [held.enter_context(socket_to(path)) for _ in range(unary_server.MOST_CLIENTS)]
         for one in clients:
-            one.settimeout(WAIT_S)
-            one.connect(str(path))
             one.sendall(h2.PREFACE + h2.encode_settings({}))
         assert h2.encode_goaway(0, h2.NO_ERROR) in read_to_end(clients[0], ping)
         for one in clients[1:]:

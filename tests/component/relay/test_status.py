@@ -79,14 +79,9 @@ def test_what_is_held_copied_and_not_yet_written_is_told(tmp_path: Path) -> None
         writer = writer_of(relay)
         os.kill(writer, signal.SIGSTOP)
         stack.callback(os.kill, writer, signal.SIGCONT)
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(str(listen))
-            client.sendall(
-                h2.PREFACE
-                + h2.encode_settings({})
-                + h2.encode_headers(1, encode_literals(request("CreateContainer")), 0)
-            )
-            client.sendall(h2.encode(h2.DATA, 0, 1, part))
+        with rig.socket_to(listen) as client:
+            headers = h2.encode_headers(1, encode_literals(request("CreateContainer")), 0)
+            client.sendall(h2.PREFACE + h2.encode_settings({}) + headers + h2.encode(h2.DATA, 0, 1, part))
             rig.wait_for(lambda: queues()["held"] > 0, "held call")
             waits = queues()
         assert (waits["held"], waits["copied"]) == (len(part) + FRAME_BYTES, len(part) - 5)
@@ -123,9 +118,7 @@ def test_strangers_and_strange_requests_hold_up_neither_calls_nor_the_next_to_as
         assert rig.said(rig.status_socket(listen), b"x" * (1 << 20)) == b""
         assert rig.status(listen).pid > 0
         for _ in range(1000):
-            silent = stack.enter_context(socket.socket(socket.AF_UNIX))
-            silent.connect(str(rig.status_socket(listen)))
-            silent.settimeout(rig.WAIT_S)
+            silent = stack.enter_context(rig.socket_to(rig.status_socket(listen)))
         assert rig.call(channel, "Version", b"v", timeout_s=5.0) == b"v"
         rig.wait_for(lambda: bool(rig.said(rig.status_socket(listen), relay_line.encode_request("status"))), "answer")
         assert silent.recv(1) == b""

@@ -100,9 +100,6 @@ class ContainerdError(Exception):
     """containerd did not do what the test needs; the message ends with its log."""
 
 
-wait_until = until
-
-
 @dataclass(slots=True)
 class Containerd:
     folder: Path
@@ -252,40 +249,24 @@ def running_containerd(
     if os.geteuid() != 0:
         absent("containerd needs root for its namespaces: run the tests as root")
     _prepare(folder, peer, nri)
-    with (
-        controllers_as_before(),
-        _running_containerd(folder, peer, nri, release, handlers or {}, stream_port, annotations) as daemon,
-    ):
-        yield daemon
-
-
-@contextmanager
-def _running_containerd(
-    folder: Path,
-    peer: Path,
-    nri: NriOptions,
-    release: Release,
-    handlers: Mapping[str, Path],
-    stream_port: int,
-    annotations: tuple[str, ...],
-) -> Iterator[Containerd]:
     unshare = ["unshare", "-n", "-m", "-p", "-f", "--kill-child", "--propagation", "private", "sh", "-c", HOLDER]
     command = ["setpriv", "--pdeathsig", "KILL", *unshare]
-    with (folder / "holder.log").open("w") as errors:
-        holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-    assert holder.stdout is not None
-    daemon = Containerd(folder, peer, holder, release, handlers, stream_port, annotations)
-    try:
-        if holder.stdout.readline() != "up\n":
-            raise ContainerdError(f"the namespaces could not be made: {(folder / 'holder.log').read_text()}")
-        daemon.configure(nri)
-        daemon.start()
-        loaded = daemon.ctr("images", "import", "--local", str(folder / "pause.tar"))
-        if loaded.returncode:
-            raise ContainerdError(f"the image was not imported: {loaded.stderr}\n{daemon.log()}")
-        yield daemon
-    finally:
-        _end(daemon)
+    with controllers_as_before():
+        with (folder / "holder.log").open("w") as errors:
+            holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        assert holder.stdout is not None
+        daemon = Containerd(folder, peer, holder, release, handlers or {}, stream_port, annotations)
+        try:
+            if holder.stdout.readline() != "up\n":
+                raise ContainerdError(f"the namespaces could not be made: {(folder / 'holder.log').read_text()}")
+            daemon.configure(nri)
+            daemon.start()
+            loaded = daemon.ctr("images", "import", "--local", str(folder / "pause.tar"))
+            if loaded.returncode:
+                raise ContainerdError(f"the image was not imported: {loaded.stderr}\n{daemon.log()}")
+            yield daemon
+        finally:
+            _end(daemon)
 
 
 def _end(daemon: Containerd) -> None:

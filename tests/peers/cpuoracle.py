@@ -22,8 +22,6 @@ Step = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one logical CPU sits."""
-
     cpu: int
     core: int
     socket: int = 0

@@ -52,7 +52,6 @@ class Chosen:
 
     @property
     def with_a_policy(self) -> tuple[str, ...]:
-        """Those that can be run with a CPU policy."""
         return tuple(name for name in self.run if name not in self.not_with_a_policy)
 
 

@@ -69,7 +69,6 @@ class Daemon:
         return self.process
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """Its exit code."""
         assert self.process is not None
         self.process.send_signal(how)
         return self.process.wait(timeout=WITHIN_S)

@@ -97,10 +97,7 @@ class DraDriver:
             "GetInfo": (self.info, pluginregistration_pb2.InfoRequest),
             "NotifyRegistrationStatus": (self.notified, pluginregistration_pb2.RegistrationStatus),
         }
-        with (
-            _serving(self.endpoint, mapping.DRIVERS[0], calls),
-            _serving(self.door, mapping.REGISTRATION, doors),
-        ):
+        with _serving(self.endpoint, mapping.DRIVERS[0], calls), _serving(self.door, mapping.REGISTRATION, doors):
             yield self
 
 

@@ -187,7 +187,6 @@ class Kubelet:
         return (self.plan.folder / "kubelet.log").read_text(errors="replace")[-4000:]
 
     def sysctl(self, name: str) -> str:
-        """The value of a sysctl as the kubelet sees and sets it."""
         return (self.plan.folder / "sysctl" / name).read_text().strip()
 
     def add_static(self, name: str, manifest: str) -> None:

@@ -105,7 +105,6 @@ class Node:
         return self.exit_codes(pod)[found]
 
     def exit_codes(self, pod: str) -> dict[str, int]:
-        """Of the pod's containers that have ended, as kubelet has told the API server."""
         states = [member(one, kind, "terminated") for one in self._statuses(pod) for kind in ("state", "lastState")]
         return {
             text(state, "containerID").removeprefix("containerd://"): number(state, "exitCode")
@@ -129,12 +128,6 @@ class Node:
             items = objects(cri.call("ListPodSandbox").get("items"))
             found = [text(one, "id") for one in items if member(one, "metadata", "name") == pod]
         assert self.containerd.ctr("tasks", "kill", "-s", "SIGKILL", found[0]).returncode == 0
-
-    def phase(self, pod: str) -> str:
-        return self.keys.phase(pod)
-
-    def waits(self, pod: str) -> str:
-        return self.keys.waits(pod)
 
     @contextmanager
     def other_settings(self, settings: str) -> Iterator[None]:

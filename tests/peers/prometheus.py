@@ -37,7 +37,6 @@ and must have an empty answer. `test_relay.py` and `test_kubelet.py` there have 
 
 
 def require_prometheus() -> str:
-    """The program; the calling test skips where it is not installed."""
     program = shutil.which("prometheus")
     if program is None:
         absent("prometheus is not installed: run scripts/install-tools")

@@ -100,7 +100,7 @@ class Cluster:
         self.api.call("POST", PODS, {"metadata": {"name": pod}, "spec": spec})
 
     def runs(self, pod: str) -> None:
-        self.has(lambda: self.node.phase(pod) == "Running", f"{pod} runs: {self.events(pod)}")
+        self.has(lambda: self.node.keys.phase(pod) == "Running", f"{pod} runs: {self.events(pod)}")
 
     def events(self, pod: str) -> list[str]:
         every = objects(self.api.call("GET", "/api/v1/namespaces/default/events").get("items"))
@@ -170,7 +170,7 @@ def test_a_pod_with_a_claim_of_a_key_runs_and_one_too_many_waits_until_a_key_is_
     here.shows(1, within_s=scaled(3.0))
     here.create("vm-b")
     time.sleep(2.0)
-    assert here.node.phase("vm-b") == "Pending"
+    assert here.node.keys.phase("vm-b") == "Pending"
     here.uses(KEYS, 0)
     here.shows(KEYS)
     began = time.monotonic()
@@ -194,7 +194,7 @@ def test_a_forced_deletion_is_ahead_of_the_node_and_the_next_pod_waits_for_the_k
     here.has(lambda: "wants" in here.told() and "waits:" in here.told(), "the next one has the claim, and waits")
     tell(f"the next pod waits {time.monotonic() - began:.2f} s after the forced deletion")
     time.sleep(2.0)
-    assert here.node.phase("wants") == "Pending"
+    assert here.node.keys.phase("wants") == "Pending"
     here.uses(KEYS, KEYS - 1)
     here.runs("wants")
     here.uses(KEYS, 0)
@@ -327,7 +327,7 @@ def test_a_node_moves_from_ids_to_claims_and_back_while_pods_run(here: Cluster) 
     here.runs("by-id-again")
     here.create("one-too-many")
     assert [_untouched(here, one) for one in ("by-id", "claimed-a", "claimed-b")] == began
-    assert here.node.phase("one-too-many") == "Pending"
+    assert here.node.keys.phase("one-too-many") == "Pending"
     here.delete("by-id", "claimed-a", "claimed-b", "by-id-again", "one-too-many")
     assert _move(here, "--to", "settings", "--yes").returncode == 0
     here.end()

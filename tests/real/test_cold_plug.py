@@ -151,7 +151,7 @@ def _host() -> Iterator[Host]:
 def test_kata_is_told_of_both_kinds_and_the_pod_api_of_every_device(host: Host) -> None:
     uid = host.create("vm", {VF: "1", KEY: "1"}, "claim")
     host.dra.allocate(host.node.api, "claim", "g1", "vm", uid)
-    until(lambda: host.node.phase("vm") == "Running", "the pod runs")
+    until(lambda: host.node.keys.phase("vm") == "Running", "the pod runs")
     began = time.monotonic()
     (vf,) = host.node.keys.held("vm", VF)
     assert host.names("vm") == [f"{VF}={vf}", f"{GPU}=g1"]
@@ -172,12 +172,12 @@ def test_kata_is_told_of_both_kinds_and_the_pod_api_of_every_device(host: Host) 
 
 def test_a_name_that_is_reused_never_has_the_old_pods_device(host: Host) -> None:
     host.create("again", {VF: "1"})
-    until(lambda: host.node.phase("again") == "Running", "the pod runs")
+    until(lambda: host.node.keys.phase("again") == "Running", "the pod runs")
     for _ in range(3):
         host.node.api.call("DELETE", f"{PODS}/again?gracePeriodSeconds=0")
         host.create("again", {VF: "1"})
         answers: set[str] = set()
-        while host.node.phase("again") != "Running":
+        while host.node.keys.phase("again") != "Running":
             answers |= {*host.ask("again").communicate(timeout=WITHIN_S)[0].splitlines()}
         names = host.names("again")
         assert answers <= {*names}

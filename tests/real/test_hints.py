@@ -61,7 +61,7 @@ def test_the_numa_node_of_a_device_decides_for_the_pool(node: Node) -> None:
     for number in range(len(NUMA)):
         pod = f"vm{number}"
         node.create(pod, [container("app", resources={"limits": {VF: "1"}})])
-        until(lambda pod=pod: node.phase(pod) == "Running", f"{pod} runs")  # type: ignore[misc]
+        until(lambda pod=pod: node.keys.phase(pod) == "Running", f"{pod} runs")  # type: ignore[misc]
         (given,) = node.keys.held(pod, VF)
         assert pool(node, pod) == f"NUMA node #{NUMA[given]}", node.nodeward.command("explain", f"default/{pod}").stdout
     said = node.nodeward.command("explain", "default/vm0").stdout

@@ -24,8 +24,9 @@ from nodeward.neighbours.cgroups.hierarchy import mounted
 from nodeward.neighbours.kata.cgroups import trees
 from nodeward.neighbours.kata.reader import Reader
 from tests.component.relay.rig import log_of, node_process, relay_process, wait_for
+from tests.patience import until
 from tests.peers.cgroups import CGROUP_ROOT, hierarchies
-from tests.peers.containerd import IMAGE, Containerd, running_containerd, wait_until
+from tests.peers.containerd import IMAGE, Containerd, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config, remove_pod
 from tests.peers.katahost import (
     MODE_ANNOTATION,
@@ -118,7 +119,7 @@ def test_where_kata_puts_a_pod(containerd: Containerd, handler: str, annotations
             assert not (CGROUP_ROOT / vmm.lstrip("/") / "memory.current").exists()
         else:
             assert memory_bytes(vmm) > MEMORY_MIB << 20
-    wait_until(lambda: processes(pod.id) == [], "end of its processes")
+    until(lambda: processes(pod.id) == [], "end of its processes")
     assert LEFT or _named(pod.id) == []
 
 

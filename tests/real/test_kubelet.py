@@ -92,7 +92,7 @@ def test_pods_made_while_the_daemon_was_dead_are_adopted(node: Node) -> None:
     node.becomes("before", expected)
     node.nodeward.end(signal.SIGKILL)
     node.create("meanwhile", [container("app", "2Mi")])
-    until(lambda: node.phase("meanwhile") == "Running", "a pod that runs")
+    until(lambda: node.keys.phase("meanwhile") == "Running", "a pod that runs")
     node.nodeward.start()
     for pod in ("before", "meanwhile"):
         node.becomes(pod, expected)
@@ -107,7 +107,7 @@ def test_whoever_made_a_refused_pod_reads_why(node: Node) -> None:
     settings = node.nodeward.config.read_text()
     with node.other_settings(f"{settings}limits: {{unsupported: refuse}}\n"):
         node.create("refused", [container("app", "2Mi")])
-        until(lambda: REFUSED in node.waits("refused"), "the refusal in the pod's status")
+        until(lambda: REFUSED in node.keys.waits("refused"), "the refusal in the pod's status")
         assert "app" not in node.shown("refused")
     node.delete("refused")
 
@@ -182,7 +182,7 @@ def test_cadvisor_has_the_memory_of_a_limited_container_for_the_dashboard(node: 
     node.keys.restart()
     nodeward.end()
     node.create("drawn", [container("app", "2Mi")])
-    until(lambda: node.phase("drawn") == "Running", "a pod that runs")
+    until(lambda: node.keys.phase("drawn") == "Running", "a pod that runs")
     (app,), root = node.started("drawn"), nodeward.folder / "cgroup"
     pods = root / node.containerd.cgroup_parent.lstrip("/") / "kubepods" / "besteffort"
     limited(root, pods / f"pod{node.keys.uid('drawn')}" / app)

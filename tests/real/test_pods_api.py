@@ -83,7 +83,7 @@ def test_kubelets_pods_are_the_api_servers_and_changes_are_heard() -> None:
         asked = [container("app", "3Mi"), container("log")]
         await asyncio.to_thread(node.create, "heavy", asked, runtimeClassName="heavy", initContainers=[sidecar])
         node.kubelet.add_static("fixed", json.dumps(manifest))
-        await asyncio.to_thread(until, lambda: node.phase("heavy") == "Running", "the pod runs")
+        await asyncio.to_thread(until, lambda: node.keys.phase("heavy") == "Running", "the pod runs")
         debug: Record = {"spec": {"ephemeralContainers": [container("debug")]}}
         await asyncio.to_thread(node.api.call, "PATCH", f"{PODS}/heavy/ephemeralcontainers", debug, STRATEGIC)
         await hears(lambda: len(heard.now.get("heavy", NOBODY).container_ids) == 4)

@@ -9,7 +9,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from nodeward.host.tls import ReloadingTls
 from nodeward.programs.webhook import decider
 from tests.component.kubernetes.support import make_ca, make_leaf
 from tests.patience import scaled
-from tests.rigs.stories import Story, told_in
+from tests.rigs.stories import Story, told_in, under_way
 from tests.unit.features.admission.rounds import Json, container, pod_of, review
 
 WITHIN_S = scaled(30.0)
@@ -84,16 +84,7 @@ class Serving:
         return reader, writer
 
     async def post(self, body: bytes, headers: dict[str, str] | None = None, path: str = PATH) -> tuple[int, bytes]:
-        return await asyncio.to_thread(self._post, body, JSON_TYPE if headers is None else headers, path)
-
-    def _post(self, body: bytes, headers: dict[str, str], path: str) -> tuple[int, bytes]:
-        link = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=WITHIN_S, context=self.trust)
-        try:
-            link.request("POST", path, body, headers)
-            answer = link.getresponse()
-            return answer.status, answer.read()
-        finally:
-            link.close()
+        return await asyncio.to_thread(asked, self.port, self.trust, body, headers, path)
 
     async def review(self, made: Json) -> Json:
         status, said = await self.post(json.dumps(review(made)).encode())
@@ -114,15 +105,8 @@ async def serving(
     listener = listen("127.0.0.1", 0)
     port = int(listener.getsockname()[1])
     trust = ssl.create_default_context(cafile=str(pki / "ca.crt"))
-    task = asyncio.create_task(server.serve(listener))
-    try:
-        async with asyncio.timeout(WITHIN_S):
-            yield Serving(port, trust, server, tls)
-        assert not task.done(), "the server ended by itself"
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+    async with under_way(server.serve(listener)), asyncio.timeout(WITHIN_S):
+        yield Serving(port, trust, server, tls)
 
 
 def served(bounds: Bounds | None = None, patience: Patience | None = None) -> Callable[[Story], Story]:
@@ -146,7 +130,6 @@ def program(folder: Path, *settings: str, stderr: int | None = subprocess.PIPE) 
 
 
 def port_of(process: subprocess.Popen[str]) -> int:
-    """The port that the program says it serves on."""
     assert process.stderr is not None
     for line in process.stderr:
         if " serving " in line:
@@ -154,10 +137,11 @@ def port_of(process: subprocess.Popen[str]) -> int:
     raise AssertionError("the program ended before it served")
 
 
-def post(port: int, context: ssl.SSLContext) -> int:
-    link = http.client.HTTPSConnection("127.0.0.1", port, timeout=WITHIN_S, context=context)
-    try:
-        link.request("POST", PATH, GOOD, JSON_TYPE)
-        return link.getresponse().status
-    finally:
-        link.close()
+def asked(
+    port: int, trust: ssl.SSLContext, body: bytes = GOOD, headers: dict[str, str] | None = None, path: str = PATH
+) -> tuple[int, bytes]:
+    link = http.client.HTTPSConnection("127.0.0.1", port, timeout=WITHIN_S, context=trust)
+    with closing(link):
+        link.request("POST", path, body, JSON_TYPE if headers is None else headers)
+        answer = link.getresponse()
+        return answer.status, answer.read()

@@ -177,8 +177,6 @@ async def test_a_handshake_whose_call_is_cancelled_as_it_ends_leaves_no_connecti
 
 
 class Dead(asyncio.Transport):
-    """A transport whose socket is closed already."""
-
     def close(self) -> None:
         raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
 

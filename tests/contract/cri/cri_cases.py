@@ -7,18 +7,7 @@ from collections.abc import Callable
 from nodeward.contracts import cri_pb2 as cri
 from nodeward_sim.doubles.cri_runtime import IMAGE
 from tests.component.relay.rig import wait_for
-from tests.contract.cri.sides import (
-    Client,
-    containers,
-    create,
-    creation,
-    pod,
-    pods,
-    run_pod,
-    start,
-    stop,
-    within,
-)
+from tests.contract.cri.sides import Client, containers, create, creation, pod, pods, run_pod, start, stop, within
 
 Case = Callable[[Client], None]
 CASES: dict[str, Case] = {}
@@ -334,10 +323,7 @@ def lists_of_pods_are_filtered(client: Client) -> None:
         "by an id that is not there": (cri.PodSandboxFilter(id=NOBODY), set()),
         "by state": (not_ready, {ended}),
         "by label": (cri.PodSandboxFilter(label_selector={"app": "ready"}), {ready}),
-        "by label and state": (
-            cri.PodSandboxFilter(state=not_ready.state, label_selector={"app": "ready"}),
-            set(),
-        ),
+        "by label and state": (cri.PodSandboxFilter(state=not_ready.state, label_selector={"app": "ready"}), set()),
     }
     found = {name: {one.id for one in pods(client, wanted)} for name, (wanted, _) in table.items()}
     assert found == {name: expected for name, (_, expected) in table.items()}

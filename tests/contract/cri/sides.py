@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import tempfile
 import threading
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +17,7 @@ from google.protobuf.message import Message
 from nodeward.contracts import cri_pb2 as cri
 from nodeward_sim.doubles.cri_runtime import CRI_1_7, CRI_2_4, IMAGE, CriGeneration, CriRuntime
 from nodeward_sim.doubles.runtime import SimRuntime
+from tests.contract.kubelet.sides import Looped
 from tests.patience import scaled
 from tests.peers.containerd import NEWEST, OLD, Containerd, running_containerd
 
@@ -27,7 +27,6 @@ SIDES = tuple(f"{kind}-{release}" for release in GENERATIONS for kind in ("doubl
 """Every end on which every case runs."""
 CALL_S = scaled(60.0)
 _M = TypeVar("_M", bound=Message)
-_T = TypeVar("_T")
 
 
 class Client:
@@ -91,15 +90,11 @@ def _path(path: str) -> str:
     return f"/runtime.{path}" if "/" in path else f"/runtime.v1.RuntimeService/{path}"
 
 
-class DoubleSide:
-    """The double on a loop of its own."""
-
+class DoubleSide(Looped):
     def __init__(self, folder: Path, generation: CriGeneration) -> None:
         self.generation, self.socket = generation, folder / "cri.sock"
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self._cri = self._do(self._made(folder))
+        super().__init__()
+        self._cri = self.do(self._made(folder))
         self.start()
 
     async def _made(self, folder: Path) -> CriRuntime:
@@ -112,19 +107,14 @@ class DoubleSide:
         return ""
 
     def stop(self) -> None:
-        self._do(self._cri.stop())
+        self.do(self._cri.stop())
 
     def start(self) -> None:
-        self._do(self._cri.start())
+        self.do(self._cri.start())
 
     def close(self) -> None:
         self.stop()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(scaled(10))
-        self._loop.close()
-
-    def _do(self, what: Coroutine[object, object, _T]) -> _T:
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(scaled(30))
+        super().close()
 
 
 class RealSide:
@@ -223,6 +213,5 @@ def opened(side: str) -> Iterator[Side]:
             with running_containerd(Path(folder), release=RELEASES[release]) as daemon:
                 yield RealSide(daemon, generation)
             return
-        double = DoubleSide(Path(folder), generation)
-        with contextlib.closing(double):
+        with contextlib.closing(DoubleSide(Path(folder), generation)) as double:
             yield double

@@ -5,7 +5,7 @@ where the test allocates claims itself, since no scheduler stands between.
 import asyncio
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -214,12 +214,8 @@ def opened(side: str) -> Iterator[Side]:
             until(lambda: (node.root / "plugins_registry").is_dir(), "kubelet watches its plugins")
             yield RealSide(node)
         return
-    with tempfile.TemporaryDirectory(prefix="dra") as folder:
-        double = DoubleSide(Path(folder))
-        try:
-            yield double
-        finally:
-            double.close()
+    with tempfile.TemporaryDirectory(prefix="dra") as folder, closing(DoubleSide(Path(folder))) as double:
+        yield double
 
 
 def play(cases: Cases[Node], case: str, side: Side) -> None:

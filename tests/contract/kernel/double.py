@@ -15,6 +15,13 @@ EIGHT = Plan(nodes=1, cores=2, adjacent=True)
 
 
 class Double:
+    """On either kernel `version` is 1 where misc is mounted as a cgroup v1 hierarchy at `mount`, else 2. `charge` has a
+    process in a cgroup take an amount, OSError if refused; `uncharge` gives back what was charged there, oldest first;
+    by `underflow` a driver gives back what nobody took, and by `set_capacity` it registers what the host has. After
+    `offline` these CPUs (a kernel list) are offline, and no others. `new_process` does nothing in the cgroup, OSError
+    if it may not live there, or has taken that much memory in it; by `outgrow` one takes memory until the kernel has
+    killed it."""
+
     def __init__(self, version: int = 2) -> None:
         self._kernel = kernel = SimKernel(CAPACITY, resources=("sev", "sev_es"), machine=EIGHT)
         self.files: HostFiles = kernel

@@ -1,7 +1,7 @@
 """The words of the kernel's contract cases: the kernel under test, and the few steps that the cases share.
 
 A case is a function `case_<what>(k)`. It finds an empty, fresh folder `k.base` (a cgroup of its own with misc handed
-down to it, see `KernelUnderTest`), the capacities of `CAPACITY`, and nothing charged. It uses `k.files` for everything
+down to it, see `Double`), the capacities of `CAPACITY`, and nothing charged. It uses `k.files` for everything
 that a program does through files, and `k` for what drivers and virtual machines do. It raises AssertionError.
 
 Only the two resources of stock kernels are used, `sev` and `sev_es`. Sources: Documentation/admin-guide/cgroup-v2.rst,
@@ -10,52 +10,18 @@ kernel/cgroup/misc.c, kernel/cgroup/cgroup.c, lib/kstrtox.c.
 
 import errno
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from nodeward.host.hostfs import HostFiles
+if TYPE_CHECKING:
+    from tests.contract.kernel.double import Double
+    from tests.contract.kernel.real import Real
 
 CAPACITY: Final[Mapping[str, int]] = {"sev": 10, "sev_es": 5}
 MOUNT: Final = "/sys/fs/cgroup"
 V1_MOUNT: Final = f"{MOUNT}/misc"
 
 
-class KernelUnderTest(Protocol):
-    """A kernel and the hands of those who charge it."""
-
-    files: HostFiles
-    version: int
-    """1 where misc is mounted as a cgroup v1 hierarchy, else 2."""
-    mount: str
-    """Where the tree with the misc controller is mounted."""
-    base: str
-    """A cgroup made for this case: misc is on in it, no children, no processes."""
-
-    def charge(self, cgroup: str, resource: str, amount: int) -> None:
-        """A process in `cgroup` takes `amount`; OSError if refused."""
-
-    def uncharge(self, cgroup: str, resource: str, amount: int) -> None:
-        """What was charged at `cgroup` is given back, oldest first."""
-
-    def underflow(self, cgroup: str, resource: str, amount: int) -> None:
-        """A driver gives back at `cgroup` what nobody took."""
-
-    def set_capacity(self, resource: str, value: int) -> None:
-        """A driver registers what the host has."""
-
-    def offline(self, cpus: str) -> None:
-        """These CPUs (a kernel list) are offline from now on, and no others."""
-
-    def new_process(self, cgroup: str, memory: int = 0) -> int:
-        """A process that does nothing, moved to `cgroup`; its pid. OSError if it may not live there. With `memory` it
-        has taken so much, in this cgroup."""
-
-    def outgrow(self, cgroup: str) -> None:
-        """A process in `cgroup` takes memory until the kernel has killed it."""
-
-    def end_process(self, pid: int) -> None:
-        """That process has ended and left its cgroup."""
-
-
+KernelUnderTest: TypeAlias = "Double | Real"
 Case = Callable[[KernelUnderTest], None]
 
 

@@ -120,10 +120,7 @@ def ids_of_two_resources_are_apart_though_they_have_one_name(node: Node) -> None
 
 @case
 def the_last_to_register_is_asked_and_the_newest_list_of_either_counts(node: Node) -> None:
-    with (
-        node.plugin(["a", "b"], endpoint="first.sock") as first,
-        node.plugin(["c"], endpoint="second.sock") as second,
-    ):
+    with node.plugin(["a", "b"], endpoint="first.sock") as first, node.plugin(["c"], endpoint="second.sock") as second:
         node.run("of-the-second")
         assert (first.allocated, second.allocated) == ([], [("c",)])
         assert (first.streams, second.streams) == (1, 1)
@@ -133,10 +130,7 @@ def the_last_to_register_is_asked_and_the_newest_list_of_either_counts(node: Nod
 
 @case
 def the_end_of_an_old_instance_leaves_the_new_one_alone(node: Node) -> None:
-    with (
-        node.plugin(["a", "b"], endpoint="old.sock") as old,
-        node.plugin(["a", "b", "c"], endpoint="new.sock") as new,
-    ):
+    with node.plugin(["a", "b"], endpoint="old.sock") as old, node.plugin(["a", "b", "c"], endpoint="new.sock") as new:
         old.end()
         until(lambda: old.streams == 0, "the old one's list is over")
         node.run("vm")

@@ -4,7 +4,7 @@ import asyncio
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -25,8 +25,6 @@ _T = TypeVar("_T")
 
 
 class Looped:
-    """It has a loop of its own."""
-
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
@@ -225,9 +223,5 @@ def opened(side: str) -> Iterator[Side]:
         with key_node() as node:
             yield node
         return
-    with tempfile.TemporaryDirectory(prefix="kub") as folder:
-        double = DoubleSide(Path(folder))
-        try:
-            yield double
-        finally:
-            double.close()
+    with tempfile.TemporaryDirectory(prefix="kub") as folder, closing(DoubleSide(Path(folder))) as double:
+        yield double

@@ -27,9 +27,7 @@ from nodeward.neighbours.kata.reader import Reader
 from tests.patience import until
 
 QEMU = shutil.which("qemu-system-x86_64")
-pytestmark = [
-    pytest.mark.skipif(QEMU is None, reason="qemu-system-x86_64 is not installed"),
-]
+pytestmark = [pytest.mark.skipif(QEMU is None, reason="qemu-system-x86_64 is not installed")]
 ROOT = "/sys/fs/cgroup"
 MIB = 1 << 20
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")

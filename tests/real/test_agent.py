@@ -24,18 +24,7 @@ from tests.peers.daemon import until
 from tests.peers.kubeclient import MERGE, KubeClient
 from tests.peers.kubelet import Api, kubeconfig
 from tests.peers.nriside import Record, member
-from tests.rigs.cluster import (
-    NODES,
-    Cluster,
-    Way,
-    make,
-    manifests,
-    pod_on,
-    refusal,
-    running_cluster,
-    token_of,
-    way_to,
-)
+from tests.rigs.cluster import NODES, Cluster, Way, make, manifests, pod_on, refusal, running_cluster, token_of, way_to
 
 ACCOUNT = "kube-system/nodeward-agent"
 SYSTEM = "/api/v1/namespaces/kube-system"
@@ -107,8 +96,6 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Joined(Cluster):
-    """A cluster, and how the agent comes there."""
-
     way: Way
     kubeconfig: str
 

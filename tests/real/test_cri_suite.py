@@ -101,7 +101,6 @@ def cpus_of_a_container(containerd: Containerd, listen: Path) -> str:
 
 @pytest.fixture(name="went", scope="module")
 def _went() -> Iterator[dict[str, Went]]:
-    """All but the last, in one run."""
     ways = (DIRECT, RELAYED, DUMPED, PINNED)
     crisuite.program()
     with crisuite.cgroups_removed(), ThreadPoolExecutor(2) as threads:

@@ -140,10 +140,7 @@ LASTING = {
     r"nodeward page": "http://",
 }
 """Commands that go on, and what they say once they are ready."""
-CHANGING = (
-    r"cp |rm |mkdir |ctr |ssh ",
-    r"nodeward (setup|vms volume|vms network|config check|doctor|uninstall)",
-)
+CHANGING = (r"cp |rm |mkdir |ctr |ssh ", r"nodeward (setup|vms volume|vms network|config check|doctor|uninstall)")
 GIVEN = {
     r" \.\.\.$": " --set kube.kubeconfig=/etc/kubernetes/agent.conf --set node_name=node-1",
     r"/tmp/cri.dump": "/var/log/nodeward/cri.dump",

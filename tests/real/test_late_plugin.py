@@ -77,11 +77,7 @@ def test_the_daemon_knows_every_pod_that_was_made_while_it_registered(containerd
 
 def test_a_daemon_that_stalls_in_synchronize_finds_what_was_made_meanwhile(containerd: Containerd) -> None:
     called, failed = containerd.synchronized(DAEMON), containerd.said("failed to synchronize plugin")
-    with (
-        containerd.cri() as cri,
-        ThreadPoolExecutor(2) as threads,
-        tempfile.TemporaryDirectory(prefix="nwd") as own,
-    ):
+    with containerd.cri() as cri, ThreadPoolExecutor(2) as threads, tempfile.TemporaryDirectory(prefix="nwd") as own:
         config = pod_of(containerd, "stubborn")
         deaf = {**container_config("app", IMAGE), "stop_signal": "SIGNAL_SIGWINCH"}
         pod, stubborn = start(cri, config, deaf)

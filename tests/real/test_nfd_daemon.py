@@ -28,16 +28,7 @@ from nodeward_sim.doubles.nfd import KATA_RULE, NfdMaster
 from tests.component.daemon.rig import ROOT, Rig, rig
 from tests.component.daemon.test_keys import VM, begin_machine, until_keys
 from tests.peers.daemon import NODEWARD
-from tests.real.nfd_cluster import (
-    API,
-    KEYS,
-    WITHIN_S,
-    Cluster,
-    capacity,
-    installed,
-    master,
-    running_cluster,
-)
+from tests.real.nfd_cluster import API, KEYS, WITHIN_S, Cluster, capacity, installed, master, running_cluster
 from tests.told import tell
 
 OURS = "devices.kubevirt.io/tdx"

@@ -72,7 +72,6 @@ def case_of(labels: str, told: str) -> Case:
 
 
 def told() -> dict[str, Case]:
-    """The cases of alerts.txt."""
     lines = [line for line in Path(__file__).with_name("alerts.txt").read_text().splitlines() if line[0] != "#"]
     found = re.findall(r"^(.+?)(?: \{([^}]+)\})?:((?: |\n    ).+(?:\n    .+)*)", "\n".join(lines), re.MULTILINE)
     return {f"Nodeward{name}": case_of(labels, " ".join(text.split())) for name, labels, text in found}
@@ -94,7 +93,6 @@ def run(*arguments: str) -> None:
 
 
 def shipped(file: Path) -> list[dict[str, dict[str, str]]]:
-    """The alerts of a file of rules."""
     return [one for group in yaml.safe_load(file.read_text())["groups"] for one in group["rules"] if "alert" in one]
 
 

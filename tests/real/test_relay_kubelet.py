@@ -63,11 +63,7 @@ class Node:
     def create(self, name: str) -> None:
         story = "echo hello from $HOSTNAME; trap 'exit 0' TERM; while :; do /busybox sleep 1 & wait; done"
         box: Record = {"name": "app", "image": BOX, "imagePullPolicy": "Never", "command": ["/busybox", "sh", "-c"]}
-        spec: Record = {
-            "nodeName": NODE,
-            "terminationGracePeriodSeconds": 1,
-            "containers": [{**box, "args": [story]}],
-        }
+        spec: Record = {"nodeName": NODE, "terminationGracePeriodSeconds": 1, "containers": [{**box, "args": [story]}]}
         self.api.call("POST", PODS, {"metadata": {"name": name}, "spec": spec})
         self.made.append(name)
 
@@ -91,7 +87,6 @@ class Node:
         return text(first, "containerID"), str(first["restartCount"])
 
     def new_relay(self) -> None:
-        """Another relay in the place of the one before."""
         self.relay = self.relays.enter_context(relay_process(self.listen, self.containerd.cri_socket, *NOTES_PULLS))
 
     def kill(self, what: str, kill: Callable[[], None]) -> None:

@@ -80,8 +80,6 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """What the manifests and the command of docs/webhook.md make of a folder."""
-
     etc: Path
     """What the container sees at /etc: the ConfigMap and the Secret at their mount paths."""
     certificate: Path
@@ -104,7 +102,6 @@ def the_container() -> tuple[Record, Record]:
 
 
 def files_of(volume: Record, certificate: Path) -> dict[str, bytes]:
-    """The files of a volume, from the ConfigMap or the Secret that it names."""
     (settings,) = objects("settings.yaml")
     (secret,) = objects("secret.yaml", certificate)
     if member(volume, "configMap", "name") == member(settings, "metadata", "name"):
@@ -249,10 +246,7 @@ def test_a_pod_with_every_kind_of_container_is_stored_with_all_it_needs(cluster:
             container("aesmd", {EPC: "1Mi"}),
             container("plain"),
             annotations={"sgx.intel.com/quote-provider": "aesmd", "epc-limit.nri.io/pod": "99999999"},
-            initContainers=[
-                container("proxy", {EPC: "2Ki"}, restartPolicy="Always"),
-                container("setup", {EPC: "8Ki"}),
-            ],
+            initContainers=[container("proxy", {EPC: "2Ki"}, restartPolicy="Always"), container("setup", {EPC: "8Ki"})],
         ),
     )
     print(notes(found))

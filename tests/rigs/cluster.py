@@ -45,13 +45,11 @@ def record(value: Mapping[str, object]) -> Record:
 
 
 def listed(value: object) -> list[Record]:
-    """The objects in a list."""
     assert isinstance(value, list)
     return [one for one in value if isinstance(one, dict)]
 
 
 def part(value: object, *path: str) -> Record:
-    """The object at the end of a path."""
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     assert isinstance(value, dict)
@@ -137,17 +135,13 @@ def pod_on(client: KubeClient, node: str, account: str) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """An API server, and its administrator."""
-
     server: ApiServer
     client: KubeClient
 
     def user(self, token: str) -> KubeClient:
-        """Whoever has this token."""
         return KubeClient(self.server.base_url, self.server.ca_file, token)
 
     def metrics(self) -> list[str]:
-        """The API server's own metrics, a line each."""
         trust = ssl.create_default_context(cafile=str(self.server.ca_file))
         asked = Request(f"{self.server.base_url}/metrics", headers={"Authorization": f"Bearer {self.server.token}"})
         with urlopen(asked, timeout=WITHIN_S, context=trust) as answer:
@@ -189,6 +183,5 @@ def way_to(server: ApiServer) -> Iterator[Way]:
 
 
 def words(value: object) -> list[str]:
-    """A list of words."""
     assert isinstance(value, list)
     return [str(word) for word in value]

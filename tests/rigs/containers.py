@@ -30,7 +30,6 @@ def a_containerd(nri: NriOptions = PLAIN, release: Release = NEWEST) -> Iterator
 
 @contextmanager
 def with_box(handlers: Mapping[str, Path] | None = None, stream_port: int = 0) -> Iterator[Containerd]:
-    """One that has BOX too."""
     with (
         tempfile.TemporaryDirectory(prefix="ctd") as folder,
         running_containerd(Path(folder), handlers=handlers, stream_port=stream_port) as made,
@@ -42,7 +41,6 @@ def with_box(handlers: Mapping[str, Path] | None = None, stream_port: int = 0) -
 
 
 def pod_of(containerd: Containerd, name: str, **more: Json) -> Record:
-    """A pod as the kubelet would describe it."""
     return pod_config(name, containerd.cgroup_parent, containerd.folder / "logs") | more
 
 

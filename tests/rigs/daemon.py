@@ -25,8 +25,6 @@ def folders(*paths: str) -> SimKernel:
 
 
 class AtOnce(InlineLane):
-    """Does each job when it is handed over."""
-
     def submit(self, name: str, job: Callable[[], T], done: Done[T], ended: Ended = None) -> bool:
         return super().submit(name, job, done, ended) and self.drain() > 0
 

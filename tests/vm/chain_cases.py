@@ -111,7 +111,6 @@ def exporter_alone(node: Node) -> None:
 
 @contextmanager
 def _exporter(url: str) -> Iterator[subprocess.Popen[bytes]]:
-    """It runs while the block does."""
     settings = yaml.safe_load((REPOSITORY / "deploy/exporter/settings.yaml").read_text())["data"]["nodeward.yaml"]
     Path("/run/exporter.yaml").write_text(settings)
     tree = Path("/host/sys/fs/cgroup")
@@ -358,6 +357,16 @@ def and_back(node: Node) -> None:
     node.daemon.settle(mode="enforce")
 
 
+_RARE: Final = (
+    runtime_restarted,
+    strict_denies_the_undeclared,
+    unknown_gets_zero_until_it_is_known,
+    unknown_is_refused_until_it_is_known,
+    two_owners_fail_every_create,
+    over_to_nodeward,
+    and_back,
+    exporter_alone,
+)
 MORE: Final = named(
     declared_in_the_api_server,
     refusals,
@@ -366,25 +375,8 @@ MORE: Final = named(
     controller_is_switched_on_again,
     adopted_after_a_kill,
     updated_by_the_runtime,
-    runtime_restarted,
-    strict_denies_the_undeclared,
-    unknown_gets_zero_until_it_is_known,
-    unknown_is_refused_until_it_is_known,
-    two_owners_fail_every_create,
-    over_to_nodeward,
-    and_back,
-    exporter_alone,
+    *_RARE,
     replayed,
     uninstalled,
 )
-CASES: Final = without(
-    MORE,
-    runtime_restarted,
-    strict_denies_the_undeclared,
-    unknown_gets_zero_until_it_is_known,
-    unknown_is_refused_until_it_is_known,
-    two_owners_fail_every_create,
-    over_to_nodeward,
-    and_back,
-    exporter_alone,
-)
+CASES: Final = without(MORE, *_RARE)

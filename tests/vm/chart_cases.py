@@ -48,8 +48,6 @@ def _typed(node: Node, command: str, *more: str) -> str:
 
 
 def _ready(node: Node) -> None:
-    """Waits until the DaemonSet's pod of today is ready."""
-
     def ready() -> bool:
         found = node.api.call("GET", _SET)
         wanted = member(found, "metadata", "generation"), 1, 1

@@ -51,7 +51,6 @@ def first_act(written: str) -> FirstAct:
 
 
 def compiled(folder: Path) -> Path:
-    """The program of first_act.c, in this folder."""
     program = folder / "first_act"
     line = ["gcc", "-O2", "-static", "-Wall", "-Werror", "-o", str(program), str(Path(__file__).parent / "first_act.c")]
     subprocess.run(line, check=True, timeout=60 * patience())

@@ -171,11 +171,7 @@ def _pictured(node: Node, holds: Callable[[KeyRow], bool]) -> None:
     rows = json.loads(node.daemon.ask("keys", "-o", "json"))
     (shown,) = (row for row in rows if row["key"] == SECOND_RESOURCE)
     pods = {name: _amount(pod.cgroup / "misc.current") for name, pod in node.pods.items() if name.startswith("vm-")}
-    kernel = (
-        _amount(CGROUPS / "misc.capacity"),
-        _amount(CGROUPS / "misc.current"),
-        sum(pods.values()),
-    )
+    kernel = (_amount(CGROUPS / "misc.capacity"), _amount(CGROUPS / "misc.current"), sum(pods.values()))
     assert (shown["capacity"], shown["used"], shown["charged"]) == kernel, (shown, kernel)
     assert shown["foreign"] == _amount(OUTSIDE / "misc.current"), shown
     held = {one["pod"]: one["charged"] or 0 for one in shown["holders"] if not one["gone"]}

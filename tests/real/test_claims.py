@@ -25,7 +25,7 @@ from tests.peers.keynode import PODS
 from tests.peers.kubeclient import MERGE, KubeClient
 from tests.peers.nriside import Json, Record, member, objects, text
 from tests.peers.podnode import Node, running_node
-from tests.rigs.cluster import allow, make, manifests
+from tests.rigs.cluster import allow, claim_template, make, manifests
 from tests.told import tell
 
 DRIVER, DEVICE = "tee.nodeward.io", "/dev/null"
@@ -116,23 +116,14 @@ class Cluster:
         return self.api.find(f"{PODS}/{pod}") is None
 
 
-def template() -> Record:
-    request: Record = {"name": "key", "exactly": {"deviceClassName": "tdx"}}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "key", "namespace": "default"},
-        "spec": {"spec": {"devices": {"requests": [request]}}},
-    }
-
-
 @contextmanager
 def running() -> Iterator[Cluster]:
     with running_node() as node:
         server, folder = node.keys.server, node.keys.containerd.folder / "plane"
         folder.mkdir()
         allow(node.api, "nodeward", "node/claims.yaml")
-        make(node.api, *manifests("node/device-classes.yaml"), template())
+        template = claim_template("key", [{"name": "key", "exactly": {"deviceClassName": "tdx"}}])
+        make(node.api, *manifests("node/device-classes.yaml"), template)
         inside = Path("/proc", str(children(node.keys.containerd.holder.pid)[0]), "root")
         (inside / "run/cdi").mkdir(exist_ok=True)
         with (

@@ -29,10 +29,10 @@ from tests.component.daemon.rig import ROOT, Rig, rig
 from tests.component.daemon.test_keys import VM, begin_machine, until_keys
 from tests.peers.daemon import NODEWARD
 from tests.real.nfd_cluster import API, KEYS, WITHIN_S, Cluster, capacity, installed, master, running_cluster
+from tests.rigs.cluster import PODS
 from tests.told import tell
 
 OURS = "devices.kubevirt.io/tdx"
-PODS = "/api/v1/namespaces/default/pods"
 
 
 async def until_written(cluster: Cluster, number: str) -> None:

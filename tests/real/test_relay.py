@@ -7,7 +7,6 @@ has no EPC. What is decided is read from containerd's specification of the conta
 import asyncio
 import json
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +36,7 @@ from tests.component.relay.rig import (
     people,
     relay_process,
     scraped,
+    socket_to,
     wait_for,
 )
 from tests.peers.containerd import IMAGE, OLD, Containerd
@@ -308,9 +308,7 @@ def without_slash(path: Path) -> bytes:
     named = (b":path", b"runtime.v1.RuntimeService/Version")
     end.headers(1, [named if name == b":path" else (name, value) for name, value in request("Version")])
     end.data(1, message(b""), end=True)
-    with socket.socket(socket.AF_UNIX) as link:
-        link.settimeout(WAIT_S)
-        link.connect(str(path))
+    with socket_to(path) as link:
         while not end.streams[1].got_end:
             link.sendall(end.take())
             end.feed(link.recv(65_536))

@@ -22,7 +22,7 @@ from tests.pages import ROOT
 from tests.peers.daemon import WITHIN_S, until
 from tests.peers.kube import ApiServer, running_apiserver
 from tests.peers.kubeclient import ApiError, KubeClient
-from tests.peers.nriside import Record, member
+from tests.peers.nriside import Json, Record, member
 from tests.peers.relay import Relay
 
 DEPLOY: Final = ROOT / "deploy"
@@ -123,6 +123,13 @@ def token_of(client: KubeClient, account: str, bound: Record | None = None) -> s
         asked["boundObjectRef"] = {"kind": kind, "apiVersion": "v1", "name": metadata["name"], "uid": metadata["uid"]}
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
     return str(member(client.call("POST", path, {"spec": asked}), "status", "token"))
+
+
+def claim_template(name: str, requests: list[Json], **more: Json) -> Record:
+    """Of claims in the namespace `default`. `more`: the device claim's other fields."""
+    metadata: Record = {"name": name, "namespace": "default"}
+    spec: Record = {"spec": {"devices": {"requests": requests, **more}}}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
 
 
 def pod_on(client: KubeClient, node: str, account: str) -> Record:

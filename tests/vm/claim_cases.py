@@ -8,7 +8,7 @@ from typing import Final
 
 from tests.peers.containerd import children
 from tests.peers.nriside import Json, Record, member, objects
-from tests.rigs.cluster import allow, make, manifests
+from tests.rigs.cluster import allow, claim_template, make, manifests
 from tests.vm.inside import KIB, RESOURCE, charge, limit, limits, refused, until
 from tests.vm.joined_node import PODS, Node, container, manifest
 
@@ -19,7 +19,9 @@ _WITHIN_S: Final = 30.0
 
 def claim_to_misc_max(node: Node) -> None:
     allow(node.api, node.cluster.daemon_user, "node/claims.yaml")
-    make(node.api, *manifests("node/device-classes.yaml"), _template())
+    asked: Record = {"deviceClassName": "sgx-epc", "capacity": {"requests": {"epc": "64Ki"}}}
+    template = claim_template("epc", [{"name": "memory", "exactly": asked}])
+    make(node.api, *manifests("node/device-classes.yaml"), template)
     assert node.daemon.end(signal.SIGTERM) == 0
     cdi = Path("/proc", str(children(node.containerd.holder.pid)[0]), "root/run/cdi")
     cdi.mkdir(exist_ok=True)
@@ -60,13 +62,3 @@ def _published(node: Node) -> str:
     slices = objects(node.api.call("GET", f"{_RESOURCES}/resourceslices").get("items"))
     found = [device for one in slices for device in objects(member(one, "spec", "devices")) if not device.get("taints")]
     return str(member(found[0], "capacity", "epc", "value")) if found else ""
-
-
-def _template() -> Record:
-    asked: Record = {"deviceClassName": "sgx-epc", "capacity": {"requests": {"epc": "64Ki"}}}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "epc", "namespace": "default"},
-        "spec": {"spec": {"devices": {"requests": [{"name": "memory", "exactly": asked}]}}},
-    }

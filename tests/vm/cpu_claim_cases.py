@@ -12,7 +12,7 @@ from nodeward.core.cpuset import CpuSet
 from tests.peers.dradriver import DraDriver
 from tests.peers.kubeclient import MERGE
 from tests.peers.nriside import Json, Record, member, objects
-from tests.rigs.cluster import allow, make, manifests
+from tests.rigs.cluster import allow, claim_template, make, manifests
 from tests.vm.cpus_node import compiled, first_act, lay_topology
 from tests.vm.inside import CGROUPS, until
 from tests.vm.joined_node import CONTAINERD_FOLDER, NAME, PODS, Node, container, manifest
@@ -45,12 +45,7 @@ def _template(name: str, cpus: int, parameter: str, **more: Json) -> Record:
     requests: list[Json] = [{"name": "cpus", "exactly": asked}]
     if others := more.pop("requests", None):
         requests += objects(others)
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"spec": {"devices": {"requests": requests, "config": config, **more}}},
-    }
+    return claim_template(name, requests, config=config, **more)
 
 
 def _pod(name: str, template: str, *using: str, cpu: str, others: tuple[str, ...] = ()) -> Record:

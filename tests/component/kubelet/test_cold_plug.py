@@ -227,13 +227,10 @@ async def test_a_list_is_bounded_too(host: Host) -> None:
     assert refused.value.code is Code.DEADLINE_EXCEEDED
 
 
-def test_the_sockets_file_is_roots_alone_outlives_the_server_and_is_replaced(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_the_sockets_file_is_roots_alone_outlives_the_server_and_is_replaced(tmp_path: Path) -> None:
+    for _ in range(2):
         async with beside(tmp_path) as host:
             assert stat.S_IMODE(host.socket.stat().st_mode) == 0o600
             assert await host.names() == BOTH
-
-    for _ in range(2):
-        asyncio.run(story())
         assert (tmp_path / "run" / "p.sock").is_socket()
         assert os.listdir(tmp_path / "run") == ["p.sock"]

@@ -104,63 +104,52 @@ def test_a_dump_that_has_grown_to_its_bound_is_kept_beside_the_next_one(tmp_path
     assert (kept.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (0o600, 0o600)
 
 
-def test_a_writer_that_never_writes_is_started_again_less_and_less_often(
+async def test_a_writer_that_never_writes_is_started_again_less_and_less_often(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Given one whose folder is gone, as it ends before it has taken anything."""
-    section = DumpSection(file=str(tmp_path / "gone" / "cri.dump"))
-
-    async def story() -> None:
-        pauses = Backoff(0.01, 1.0, lambda: 0.0)
-        to = Feed(dump_rules.parse(section.rules), partial(Writer, section), SystemClock(), pauses)
-        to.open()
-        number = 0
-        while sum("again_in_s" in line for line in caplog.messages) < 3:
-            run_pod(to, number := number + 1, "lost", "cccc3333")
-            await asyncio.sleep(0.01)
-        to.close(CLOSE_S)
-
-    asyncio.run(story())
+    section, number = DumpSection(file=str(tmp_path / "gone" / "cri.dump")), 0
+    pauses = Backoff(0.01, 1.0, lambda: 0.0)
+    to = Feed(dump_rules.parse(section.rules), partial(Writer, section), SystemClock(), pauses)
+    to.open()
+    while sum("again_in_s" in line for line in caplog.messages) < 3:
+        run_pod(to, number := number + 1, "lost", "cccc3333")
+        await asyncio.sleep(0.01)
+    to.close(CLOSE_S)
     assert re.findall(r"again_in_s=(\S+)", caplog.text)[:3] == ["0.005", "0.01", "0.02"]
 
 
-def test_beyond_the_bound_messages_are_left_out_and_counted_and_nothing_waits(tmp_path: Path) -> None:
+async def test_beyond_the_bound_messages_are_left_out_and_counted_and_nothing_waits(tmp_path: Path) -> None:
     path = tmp_path / "cri.dump"
     most = dump_feed.MAX_WAITING
-    said: list[int] = []
-
-    async def story() -> None:
-        to = feed(DumpSection(file=str(path)))
-        call = Call(1, 1, "/runtime.v1.RuntimeService/Tomorrow", 1)
-        for _ in range(5):  # before the writer is there
-            to.request(call, message(bytes(most // 4)))
-        assert to.lost == 2
-        to.open()
-        while to._bytes > most // 2:
-            to._flush()
-            await asyncio.sleep(0.001)
-        to.request(call, message(b"x"))
-        for _ in range(5):
-            to.request(call, message(bytes(most // 4)))  # the last find no room, and the mark of that comes at the end
-        await drained(to)
-        to.close(CLOSE_S)
-        assert to.lost > 2
-        said.append(to.lost)
-
-    asyncio.run(story())
+    to = feed(DumpSection(file=str(path)))
+    call = Call(1, 1, "/runtime.v1.RuntimeService/Tomorrow", 1)
+    for _ in range(5):  # before the writer is there
+        to.request(call, message(bytes(most // 4)))
+    assert to.lost == 2
+    to.open()
+    while to._bytes > most // 2:
+        to._flush()
+        await asyncio.sleep(0.001)
+    to.request(call, message(b"x"))
+    for _ in range(5):
+        to.request(call, message(bytes(most // 4)))  # the last find no room, and the mark of that comes at the end
+    await drained(to)
+    to.close(CLOSE_S)
+    assert to.lost > 2
     told = dump(path, "--method", "None of these", "-o", "json")
     assert (told.exit_code, told.stderr) == (
         1,
-        f"nodeward: {path}: {said[0]} message(s) are missing in it, by its own word\n",
+        f"nodeward: {path}: {to.lost} message(s) are missing in it, by its own word\n",
     )
     marks = [json.loads(line) for line in told.stdout.splitlines()]
     shown = [line for line in dump(path, "--method", "None of these").stdout.splitlines() if "missing" in line]
-    assert sum(one["missing"] for one in marks) == said[0]
+    assert sum(one["missing"] for one in marks) == to.lost
     assert [line.partition(" # ")[2] for line in shown] == [one["remark"] for one in marks]
     lines = path.read_text().splitlines()
     missing = [int(found[1]) for line in lines if (found := re.search(r"# (\d+) messages are missing here", line))]
     assert missing[0] == 2
-    assert [sum(missing)] == said
+    assert sum(missing) == to.lost
     assert sum(f"{most // 4} bytes of a message" in line for line in lines) == 10 - sum(missing)
 
 
@@ -277,8 +266,8 @@ def test_who_wants_to_run_and_is_not_let_is_starved_and_who_waits_for_something_
                 process.kill()
 
 
-def test_a_writer_that_is_let_run_takes_its_time_and_one_that_is_not_has_its_share(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_writer_that_is_let_run_takes_its_time_and_one_that_is_not_has_its_share(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dump_feed, "BEHIND_S", 0.01)
     monkeypatch.setattr(dump_feed, "HURRIED_S", 0.01)
@@ -302,23 +291,18 @@ def test_a_writer_that_is_let_run_takes_its_time_and_one_that_is_not_has_its_sha
         def close(self, *_: object) -> None:
             """Nothing is left of it."""
 
-    async def story() -> list[list[bool]]:
-        writer = Slow()
-        to = feed(DumpSection(), lambda _: cast(Writer, writer))
-        to.open()
-        for number in range(500):
-            run_pod(to, number, "web", "aaaa1111")
-        said = []
-        for kept_s, used in ((0.0, 0), (0.01, 0), (0.0, dump_feed.MAX_WAITING)):
-            writer.kept_s, writer.ring.used = kept_s, used
-            writer.hurried.clear()
-            while len(writer.hurried) < 3:
-                await asyncio.sleep(0.001)
-            said.append(writer.hurried[:3])
-        to.close(CLOSE_S)
-        return said
-
-    assert asyncio.run(story()) == [[False] * 3, [True] * 3, [False] * 3]
+    writer = Slow()
+    to = feed(DumpSection(), lambda _: cast(Writer, writer))
+    to.open()
+    for number in range(500):
+        run_pod(to, number, "web", "aaaa1111")
+    for kept_s, used, hurries in ((0.0, 0, False), (0.01, 0, True), (0.0, dump_feed.MAX_WAITING, False)):
+        writer.kept_s, writer.ring.used = kept_s, used
+        writer.hurried.clear()
+        while len(writer.hurried) < 3:
+            await asyncio.sleep(0.001)
+        assert writer.hurried[:3] == [hurries] * 3, (kept_s, used)
+    to.close(CLOSE_S)
 
 
 def test_without_the_right_to_give_it_a_share_again_a_writer_keeps_its_own_and_that_is_said(

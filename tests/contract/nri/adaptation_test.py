@@ -20,11 +20,8 @@ CASE_TIMEOUT_S = scaled(60.0)
 @pytest.mark.parametrize(
     ("case", "side"), [pytest.param(case, side, id=f"{name}-{side}") for name, case in CASES.items() for side in SIDES]
 )
-def test_contract(case: Case, side: str) -> None:
-    async def play(folder: Path) -> None:
-        async with asyncio.timeout(CASE_TIMEOUT_S), opened(side, folder) as runtime:
-            await case(runtime)
-
+async def test_contract(case: Case, side: str) -> None:
     # A folder with a short name: pytest's are too long for the path of a unix socket.
     with tempfile.TemporaryDirectory(prefix="nri") as folder:
-        asyncio.run(play(Path(folder)))
+        async with asyncio.timeout(CASE_TIMEOUT_S), opened(side, Path(folder)) as runtime:
+            await case(runtime)

@@ -18,12 +18,12 @@ from tests.peers.plugin import nodeward_plugin
 ROUND_ROBIN = SchedulingClass("a", Scheduler.RR, priority=5, io_class=IoClass.BE, io_priority=7)
 
 
-def test_containerd_puts_classes_into_the_spec_and_refuses_one_of_block_io_that_it_does_not_know() -> None:
-    async def play(folder: Path) -> None:
-        answer = Adjustment(rdt_class="gold", scheduling=ROUND_ROBIN)
+async def test_containerd_puts_classes_into_the_spec_and_refuses_one_of_block_io_that_it_does_not_know() -> None:
+    answer = Adjustment(rdt_class="gold", scheduling=ROUND_ROBIN)
+    with tempfile.TemporaryDirectory(prefix="nri") as folder:
         async with (
             asyncio.timeout(scaled(60.0)),
-            containerd_side("0.12", folder) as runtime,
+            containerd_side("0.12", Path(folder)) as runtime,
             nodeward_plugin(runtime.socket, lambda _: Final(answer, Reason("test"))) as ports,
         ):
             await runtime.connected("10-nodeward")
@@ -36,6 +36,3 @@ def test_containerd_puts_classes_into_the_spec_and_refuses_one_of_block_io_that_
             ports.decide = lambda _: Final(Adjustment(blockio_class="slow"), Reason("test"))
             with pytest.raises(RuntimeRefusalError, match="slow"):
                 await runtime.create_container(pod, SimContainer("other"))
-
-    with tempfile.TemporaryDirectory(prefix="nri") as folder:
-        asyncio.run(play(Path(folder)))

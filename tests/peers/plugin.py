@@ -9,21 +9,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 from nodeward.contracts import nri_pb2
 from nodeward.core.decision import Adjustment, Final
-from nodeward.core.events import Event, Question
+from nodeward.core.events import Question
 from nodeward.core.refusal import Reason, Refusal
 from nodeward.host.clock import SystemClock
 from nodeward.neighbours.nri import session, ttrpc_unix
 from nodeward.neighbours.nri.ttrpc import Request
 from nodeward.neighbours.nri.ttrpc_unix import Answer, TtrpcPeer
 from tests.patience import scaled
-from tests.rigs.stories import under_way
+from tests.rigs.stories import E, Ears, under_way
 
 WAIT_S = scaled(15.0)
-_E = TypeVar("_E", bound=Event)
 
 Decide = Callable[[Question], Final | Awaitable[Final]]
 
@@ -48,39 +46,24 @@ class EagerClock(SystemClock):
         await asyncio.sleep(min(seconds, 0.01))
 
 
-@dataclass(slots=True)
-class Ports:
+class Ports(Ears):
     """What the session is wired to: answers by `decide`, and remembers all it hears."""
 
-    decide: Decide = no_change
-    events: list[Event] = field(default_factory=list)
-    _heard: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def tell(self, event: Event) -> int:
-        self.events.append(event)
-        self._heard.set()
-        return len(self.events)
+    def __init__(self, decide: Decide) -> None:
+        super().__init__()
+        self.decide = decide
 
     def ask(self, question: Question, within_ns: int) -> Final | Awaitable[Final]:
-        self.tell(question)
+        self(question)
         return self.decide(question)
 
-    def sequence(self) -> int:
-        return len(self.events)
-
-    def of(self, kind: type[_E]) -> list[_E]:
-        return [event for event in self.events if isinstance(event, kind)]
-
-    async def nth(self, kind: type[_E], count: int = 1) -> _E:
+    async def nth(self, kind: type[E], count: int = 1) -> E:
         try:
             async with asyncio.timeout(WAIT_S):
-                while len(self.of(kind)) < count:
-                    self._heard.clear()
-                    await self._heard.wait()
+                return await self.wait(kind, count)
         except TimeoutError as error:
-            heard = [type(event).__name__ for event in self.events[-20:]]
+            heard = [type(event).__name__ for event in self.heard[-20:]]
             raise AssertionError(f"{kind.__name__} number {count} did not come within {WAIT_S} s; {heard}") from error
-        return self.of(kind)[count - 1]
 
 
 @asynccontextmanager
@@ -89,7 +72,7 @@ async def nodeward_plugin(
 ) -> AsyncIterator[Ports]:
     ports = Ports(decide)
     settings = session.NriSettings(socket_path=str(socket), plugin_name=name, plugin_index=index)
-    async with under_way(session.run(settings, ports.ask, ports.tell, ports.sequence, EagerClock(), lambda: 0.0)):
+    async with under_way(session.run(settings, ports.ask, ports, ports.sequence, EagerClock(), lambda: 0.0)):
         yield ports
 
 

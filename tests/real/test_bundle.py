@@ -24,8 +24,7 @@ import pytest
 from nodeward import __version__
 from nodeward.cli.commit import commit, short
 from nodeward.cli.main import COMMANDS, LEFT_OUT
-from nodeward.features.admission.door.server import PATH
-from tests.component.webhook.support import GOOD, JSON_TYPE, make_pki, port_of
+from tests.component.webhook.support import asked, make_pki, port_of
 from tests.patience import scaled
 from tests.peers.bundle import require_bundle
 from tests.peers.daemon import until
@@ -185,11 +184,8 @@ def test_the_webhook_answers_a_review_over_tls(bare: Bare) -> None:
     flags = ("address=127.0.0.1", "port=0", "certificate_file=/tmp/first.crt", "key_file=/tmp/first.key")
     words = [word for flag in flags for word in ("--set", f"webhook.{flag}")]
     with bare.running("nodeward", "webhook", *words) as webhook:
-        trust = ssl.create_default_context(cafile=str(pki / "ca.crt"))
-        link = http.client.HTTPSConnection("127.0.0.1", port_of(webhook), timeout=WITHIN_S, context=trust)
-        link.request("POST", PATH, GOOD, JSON_TYPE)
-        assert json.loads(link.getresponse().read())["response"]["patchType"] == "JSONPatch"
-        link.close()
+        _, said = asked(port_of(webhook), ssl.create_default_context(cafile=str(pki / "ca.crt")))
+    assert json.loads(said)["response"]["patchType"] == "JSONPatch"
 
 
 def test_the_hook_writes_a_containers_limit_and_says_what_is_wrong(bare: Bare) -> None:

@@ -1,13 +1,40 @@
-"""Tests that are coroutines, each told inside of what it needs, and what runs beside them."""
+"""Tests that are coroutines, each told inside of what it needs, what runs beside them, and who hears of it."""
 
 import asyncio
 import functools
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import TypeVar
 
+from nodeward.core.events import Event
+
+E = TypeVar("E", bound=Event)
 Story = Callable[..., Awaitable[None]]
 Around = Callable[..., AbstractAsyncContextManager[object]]
+
+
+class Ears:
+    def __init__(self) -> None:
+        self.heard: list[Event] = []
+        self._news = asyncio.Event()
+
+    def __call__(self, event: Event) -> int:
+        self.heard.append(event)
+        self._news.set()
+        return len(self.heard)
+
+    def sequence(self) -> int:
+        return len(self.heard)
+
+    def all(self, kind: type[E]) -> list[E]:
+        return [event for event in self.heard if isinstance(event, kind)]
+
+    async def wait(self, kind: type[E], count: int = 1) -> E:
+        while len(found := self.all(kind)) < count:
+            self._news.clear()
+            await self._news.wait()
+        return found[count - 1]
 
 
 @asynccontextmanager

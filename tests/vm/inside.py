@@ -134,7 +134,6 @@ class Found(msgspec.Struct):
     severity: str
     what: str
     where: str = ""
-    remedy: str = ""
 
 
 class _Diagnosed(msgspec.Struct):

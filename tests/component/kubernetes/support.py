@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from aiohttp import web
 
-from nodeward.core.events import Event
 from nodeward.neighbours.kubernetes.client import PodsClient
 from nodeward.neighbours.kubernetes.reflector import run
 from nodeward.neighbours.kubernetes.settings import KubeSettings
@@ -17,9 +16,9 @@ from nodeward_sim.doubles.apiserver import ApiServer
 from tests.patience import scaled
 from tests.peers.pki import openssl as openssl
 from tests.rigs.daemon import YieldingClock
+from tests.rigs.stories import Ears as Ears
 from tests.rigs.stories import under_way
 
-E = TypeVar("E", bound=Event)
 WITHIN_S = scaled(10)
 Json = dict[str, object]
 
@@ -34,29 +33,6 @@ class HandClock(YieldingClock):
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         await super().sleep(seconds)
-
-
-class Ears:
-    def __init__(self) -> None:
-        self.heard: list[Event] = []
-        self._news = asyncio.Event()
-
-    def __call__(self, event: Event) -> int:
-        self.heard.append(event)
-        self._news.set()
-        return len(self.heard)
-
-    def sequence(self) -> int:
-        return len(self.heard)
-
-    def all(self, kind: type[E]) -> list[E]:
-        return [event for event in self.heard if isinstance(event, kind)]
-
-    async def wait(self, kind: type[E], count: int = 1) -> E:
-        while len(found := self.all(kind)) < count:
-            self._news.clear()
-            await self._news.wait()
-        return found[count - 1]
 
 
 async def until(condition: Callable[[], bool], what: str = "so", within_s: float = scaled(60.0)) -> None:

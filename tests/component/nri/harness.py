@@ -12,7 +12,6 @@ from nodeward.core.refusal import Reason
 from nodeward.neighbours.nri import session
 from nodeward.neighbours.nri.session import NriSettings
 from nodeward_sim.doubles.runtime import SimRuntime
-from nodeward_sim.doubles.runtime_plugins import NRI_0_12, AdaptationSettings, NriGeneration
 from tests.patience import scaled
 from tests.rigs.stories import Story, told_in
 from tests.unit.features.build import ManualClock
@@ -82,17 +81,6 @@ class World:
 
     async def plugin(self) -> None:
         await self.runtime.nri.wait_for_plugins(1, WITHIN_S)
-
-
-def settings_for(
-    generation: NriGeneration = NRI_0_12,
-    request_timeout_s: float = 2.0,
-    chunk: int = 1000,
-    configure_early: bool = False,
-) -> AdaptationSettings:
-    return AdaptationSettings(
-        generation, request_timeout_s=request_timeout_s, chunk=chunk, configure_early=configure_early
-    )
 
 
 @contextlib.asynccontextmanager

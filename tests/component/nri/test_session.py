@@ -17,8 +17,15 @@ from nodeward.neighbours.nri.session import PLUGIN, NriSettings, NriSettingsErro
 from nodeward.neighbours.nri.ttrpc import Code, Request
 from nodeward.neighbours.nri.ttrpc_unix import CallFailedError
 from nodeward_sim.doubles.runtime import SimContainer, SimPod, SimRuntime
-from nodeward_sim.doubles.runtime_plugins import NRI_0_8, NRI_0_11, NRI_0_12, NriGeneration, RuntimeRefusalError
-from tests.component.nri.harness import WITHIN_S, World, beside, joined, plugged, registered, settings_for, tale
+from nodeward_sim.doubles.runtime_plugins import (
+    NRI_0_8,
+    NRI_0_11,
+    NRI_0_12,
+    AdaptationSettings,
+    NriGeneration,
+    RuntimeRefusalError,
+)
+from tests.component.nri.harness import WITHIN_S, World, beside, joined, plugged, registered, tale
 from tests.rigs.stories import told_in
 from tests.unit.programs.relay.relayed import Relayed
 
@@ -28,7 +35,7 @@ MAIN = SimContainer("main")
 
 @asynccontextmanager
 async def speaking(tmp_path: Path, generation: NriGeneration) -> AsyncIterator[tuple[World, NriSettings]]:
-    async with beside(tmp_path, functools.partial(SimRuntime, settings=settings_for(generation))) as found:
+    async with beside(tmp_path, functools.partial(SimRuntime, settings=AdaptationSettings(generation))) as found:
         yield found
 
 
@@ -45,7 +52,7 @@ async def test_an_update_is_asked_about_with_what_kubelet_asks_for(world: World)
     assert question.container.cpu.shares == 2048
 
 
-@plugged(runtime=functools.partial(SimRuntime, settings=settings_for(configure_early=True)))
+@plugged(runtime=functools.partial(SimRuntime, settings=AdaptationSettings(configure_early=True)))
 async def test_configure_may_come_before_the_reply_to_the_registration(world: World) -> None:
     assert world.kinds() == ["RuntimeConnected", "Listed"]
     assert [event.as_of for event in world.told if isinstance(event, Listed)] == [1000], "as of the registration"
@@ -56,7 +63,7 @@ async def test_an_answer_has_half_of_the_runtimes_patience_and_a_second_at_most(
     tmp_path: Path, patience_s: float, within_s: float
 ) -> None:
     never: asyncio.Future[Final] = asyncio.get_running_loop().create_future()
-    runtime = functools.partial(SimRuntime, settings=settings_for(request_timeout_s=patience_s))
+    runtime = functools.partial(SimRuntime, settings=AdaptationSettings(request_timeout_s=patience_s))
     async with registered(tmp_path, runtime) as world:
         world.answer = lambda question: never
         await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
@@ -64,7 +71,7 @@ async def test_an_answer_has_half_of_the_runtimes_patience_and_a_second_at_most(
     assert (world.within_ns, never.cancelled()) == ([within_s * 10**9], True)
 
 
-@plugged(runtime=functools.partial(SimRuntime, settings=settings_for(request_timeout_s=0.6)))
+@plugged(runtime=functools.partial(SimRuntime, settings=AdaptationSettings(request_timeout_s=0.6)))
 async def test_what_was_decided_is_answered_however_late_its_record_is(world: World) -> None:
     """Given an engine that counts a limit as given, when its record is never written, the runtime is told the limit
     all the same: else the program runs without what the engine believes of it."""
@@ -242,7 +249,7 @@ async def test_starts_are_told_from_the_first_connection_on_and_wait_once_progra
 
 
 @pytest.mark.parametrize("fault", [None, ZeroDivisionError()], ids=["never", "a fault"])
-@tale(runtime=functools.partial(SimRuntime, settings=settings_for(request_timeout_s=0.4)))
+@tale(runtime=functools.partial(SimRuntime, settings=AdaptationSettings(request_timeout_s=0.4)))
 async def test_limits_that_are_not_written_in_time_stop_no_start_and_the_plugin_stays(
     world: World, settings: NriSettings, fault: Exception | None
 ) -> None:

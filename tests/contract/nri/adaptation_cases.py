@@ -62,7 +62,7 @@ async def listed_to(runtime: RuntimeSide) -> AsyncIterator[Listed]:
     """What a plugin that comes now is told of what was there before."""
     async with plugged(runtime) as ports:
         yield await ports.nth(Listed)
-        assert len(ports.of(Listed)) == 1
+        assert len(ports.all(Listed)) == 1
 
 
 @asynccontextmanager
@@ -342,7 +342,7 @@ async def case_session_comes_back_after_a_restart(runtime: RuntimeSide) -> None:
         after = await runtime.create_container(pod, SimContainer("after"))
         assert [container.id for container in listed.containers] == [before]
         assert runtime.unified(after) == {"misc.max": "sev 1"}
-        assert [type(event) for event in ports.events if isinstance(event, RuntimeConnected | RuntimeLost)] == [
+        assert [type(event) for event in ports.heard if isinstance(event, RuntimeConnected | RuntimeLost)] == [
             RuntimeConnected,
             RuntimeLost,
             RuntimeConnected,
@@ -360,7 +360,7 @@ async def case_end_of_what_is_older_than_a_restart_is_told_in_part(runtime: Runt
         await runtime.restart()
         await ports.nth(Listed, 2)
         await runtime.connected(NODEWARD)
-        heard = len(ports.events)
+        heard = len(ports.heard)
         new = await runtime.run_pod(SimPod(uid="22222222-0000-4000-8000-000000000002", name="web-1"))
         for container in (running, ended):
             await runtime.stop(container)
@@ -369,10 +369,10 @@ async def case_end_of_what_is_older_than_a_restart_is_told_in_part(runtime: Runt
             await runtime.stop_pod(pod)
             await runtime.remove_pod(pod)
         await ports.nth(SandboxRemoved)
-    told = [type(event) for event in ports.events[heard:] if not isinstance(event, RuntimeLost)]
+    told = [type(event) for event in ports.heard[heard:] if not isinstance(event, RuntimeLost)]
     assert told == [SandboxStarted, Stopped, Removed, SandboxStopped, SandboxRemoved]
-    assert ports.of(Removed)[-1].container_id == running
-    assert [event.sandbox.id for event in ports.of(SandboxRemoved)] == [new]
+    assert ports.all(Removed)[-1].container_id == running
+    assert [event.sandbox.id for event in ports.all(SandboxRemoved)] == [new]
 
 
 async def case_removed_pod_is_stopped_first(runtime: RuntimeSide) -> None:
@@ -387,7 +387,7 @@ async def case_removed_pod_is_stopped_first(runtime: RuntimeSide) -> None:
         await runtime.stop_pod(again)
         await runtime.remove_pod(again)
         await ports.nth(SandboxRemoved, 2)
-    told = [type(event) for event in ports.events if isinstance(event, Stopped | Removed | SandboxStopped)]
+    told = [type(event) for event in ports.heard if isinstance(event, Stopped | Removed | SandboxStopped)]
     assert told == [Stopped, SandboxStopped, Removed, SandboxStopped]
 
 
@@ -406,9 +406,9 @@ async def case_a_life_is_told_in_order(runtime: RuntimeSide) -> None:
         await runtime.remove_pod(pod)
         await ports.nth(SandboxRemoved)
     life: list[type[Event]] = [SandboxStarted, Creating, Created, Started, Updating, Updated, Stopped, Removed]
-    told = [type(event) for event in ports.events if not isinstance(event, RuntimeConnected | RuntimeLost | Listed)]
+    told = [type(event) for event in ports.heard if not isinstance(event, RuntimeConnected | RuntimeLost | Listed)]
     assert told == [*life, SandboxStopped, SandboxRemoved]
-    assert ports.of(Removed)[0].container_id == container
+    assert ports.all(Removed)[0].container_id == container
 
 
 async def case_plugin_without_own_methods_gets_state_changes(runtime: RuntimeSide) -> None:

@@ -218,11 +218,6 @@ def said(server: ApiServer, reason: str) -> list[Json]:
     return [dict(one) for one in server.events.values() if one["reason"] == reason]
 
 
-def make_folder(node: Rig, path: str) -> str:
-    ensure_folder(node.kernel, path)
-    return path
-
-
 def is_there(node: Rig, path: str) -> bool:
     try:
         node.files.stat(path)
@@ -232,7 +227,8 @@ def is_there(node: Rig, path: str) -> bool:
 
 
 def hand_out(node: Rig) -> None:
-    path = make_folder(node, f"{node.settings.keys.kubelet_dir}/device-plugins")
+    path = f"{node.settings.keys.kubelet_dir}/device-plugins"
+    ensure_folder(node.kernel, path)
     pods = [checkpoints.entry("a", {"-1": ["tdx-key-0000"]}, TDX)]
     node.files.put(f"{path}/{checkpoint_file.PLACE.rpartition('/')[2]}", checkpoints.file(pods, {TDX: []}))
 

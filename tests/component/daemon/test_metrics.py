@@ -32,7 +32,6 @@ from nodeward.features.settings import HookSection, KubeSection, MetricsSection,
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import ensure_folder
 from nodeward.host.runner import Core
-from nodeward.neighbours.sockets.grpc_unix import GrpcClient
 from nodeward.people import client
 from nodeward.people.rows import HEALTH
 from nodeward.programs.node import run as node
@@ -41,6 +40,7 @@ from nodeward_sim.doubles.apiserver import ApiServer
 from nodeward_sim.doubles.kernel import SimKernel
 from nodeward_sim.doubles.runtime import SimContainer, SimPod
 from tests.component.daemon.rig import EPC, ROOT, STATE, WITHIN_S, Rig, TroubledFiles, changed, rig
+from tests.component.kubelet.node import called
 from tests.component.kubernetes.support import pod
 from tests.pod_fields import Planted
 from tests.rigs.stories import under_way
@@ -224,12 +224,10 @@ async def test_no_canary_leaves_a_daemon(
         for path in ("/v1/pods", "/v1/pods/shop/web", "/v1/pods/shop/web?fields=spec"):
             left[path] = await asyncio.to_thread(client.get, path, str(run_dir / "podapi.sock"))
         asked = podapi_pb2.DescribePodRequest(selector={"namespace": "shop", "name": "web"}, fields=SECTIONS)
-        over_grpc = GrpcClient(str(run_dir / "podapi-grpc.sock"))
         of_size = podapi_pb2.ComputeSizeRequest(selector=asked.selector)
         for name, request in {"DescribePod": asked, "ComputeSize": of_size}.items():
             path = f"/nodeward.podapi.v1.PodApi/{name}"
-            left[path] = await over_grpc.call(path, request.SerializeToString(), WITHIN_S)
-        await over_grpc.close()
+            left[path] = await called(run_dir / "podapi-grpc.sock", path, request.SerializeToString())
         left["decisions"] = await asyncio.to_thread(client.get, "/v1/decisions", str(run_dir / "nodeward.sock"))
         assert b"shop/web" in left["decisions"]
         for what in ("shop/web", "shop/web/app"):

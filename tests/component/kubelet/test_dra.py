@@ -166,8 +166,8 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 @told_in(beginning)
 async def test_kubelet_is_told_who_we_are_and_both_versions_are_served(host: Host) -> None:
     async with life(host):
-        client = GrpcClient(str(host.folder / f"kubelet/plugins_registry/{DRIVER}-reg.sock"))
-        said = await client.call("/pluginregistration.Registration/GetInfo", b"", WITHIN_S)
+        door = host.folder / f"kubelet/plugins_registry/{DRIVER}-reg.sock"
+        said = await called(door, "/pluginregistration.Registration/GetInfo")
         info = pluginregistration_pb2.PluginInfo.FromString(said)
         assert (info.type, info.name) == ("DRAPlugin", DRIVER)
         assert info.endpoint == str(host.folder / f"kubelet/plugins/{DRIVER}/dra.sock")
@@ -175,10 +175,8 @@ async def test_kubelet_is_told_who_we_are_and_both_versions_are_served(host: Hos
         assert list(info.supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin", *health]
         for taken, why in ((False, "endpoint is taken"), (True, "")):
             status = pluginregistration_pb2.RegistrationStatus(plugin_registered=taken, error=why)
-            await client.call(
-                "/pluginregistration.Registration/NotifyRegistrationStatus", status.SerializeToString(), WITHIN_S
-            )
-        await client.close()
+            notify = "/pluginregistration.Registration/NotifyRegistrationStatus"
+            await called(door, notify, status.SerializeToString())
         assert [one for one in host.told if isinstance(one, ev.DriverTold)] == [
             ev.DriverTold(DRIVER, False, "endpoint is taken"),
             ev.DriverTold(DRIVER, True, ""),

@@ -79,13 +79,13 @@ async def answer(core: Core[State], question: Creating) -> Final:
     return found if isinstance(found, Final) else await found
 
 
-def bounded() -> asyncio.Timeout:
-    return asyncio.timeout(6 * WITHIN_S)
-
-
 @asynccontextmanager
 async def beside_a_server() -> AsyncIterator[tuple[ApiServer, Core[State], Tell]]:
-    async with bounded(), ApiServer() as server, aclosing(PodsClient(settings_for(server), HandClock())) as client:
+    async with (
+        asyncio.timeout(6 * WITHIN_S),
+        ApiServer() as server,
+        aclosing(PodsClient(settings_for(server), HandClock())) as client,
+    ):
         core, facts, heard = wired(PodReader(client))
         with closing(facts):
             yield server, core, heard

@@ -39,7 +39,7 @@ class Ears:
 
 @asynccontextmanager
 async def under_way(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """For as long as the block lasts; it may not end by itself."""
+    """For as long as the block lasts; it may not end by itself, and ends as cancelled."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -48,6 +48,7 @@ async def under_way(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+    assert task.cancelled(), f"{work} took no notice of its end"
 
 
 def told_in(around: Around, *, gives: int = 1, **options: object) -> Callable[[Story], Story]:

@@ -170,11 +170,11 @@ class Disk(OsFiles):
 
 
 class Life:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, within_s: float) -> None:
         self.path, self.disk = path, Disk(path.parent.parent)
         self.core = SimpleNamespace(state=State(), settles=None, followers=[], tell=lambda _: None)
         lane = ThreadLane("journal", asyncio.get_running_loop(), lambda _: None)
-        within = BoundedCalls("a test", 0.05)
+        within = BoundedCalls("a test", within_s)
         self.grants = cpu_grants.CpuGrants(self.core, self.disk, "/run", lane, within)  # type: ignore[arg-type]
         self.grants.begin("this-boot", CpusRecalled())
         self.pools = Pools({"shared": Pool(0xFFFF)})
@@ -206,9 +206,10 @@ class Life:
 
 
 @asynccontextmanager
-async def living(path: Path, monkeypatch: pytest.MonkeyPatch, every_s: float = 0.01) -> AsyncIterator[Life]:
-    monkeypatch.setattr(cpu_grants, "EVERY_S", every_s)
-    life = Life(path)
+async def living(path: Path, monkeypatch: pytest.MonkeyPatch, *, hangs: bool = False) -> AsyncIterator[Life]:
+    """`hangs`: the disk will, and is not waited for long; nobody looks whether its file still stands."""
+    monkeypatch.setattr(cpu_grants, "EVERY_S", 600.0 if hangs else 0.01)
+    life = Life(path, 0.05 if hangs else 60.0)
     keeping = asyncio.ensure_future(life.grants.keep(SystemClock()))
     try:
         yield life
@@ -220,7 +221,7 @@ async def living(path: Path, monkeypatch: pytest.MonkeyPatch, every_s: float = 0
 async def test_a_change_that_a_hanging_disk_did_not_take_is_not_left_out_before_a_later_one(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with living(path, monkeypatch, every_s=600.0) as life:
+    async with living(path, monkeypatch, hangs=True) as life:
         await life.gives("a/app", 0b1100)
         life.disk.goes_on.clear()
         await life.gives("b/app", 0b110000)

@@ -130,6 +130,10 @@ def test_what_is_removed_is_what_was_made_and_nobody_elses(wanted: plan.Wanted) 
     assert wanted.version == 2 or {*removed, "/kata"} == {*made(plan.create(wanted)), "/kata"}
 
 
+def test_nothing_moves_where_nothing_runs() -> None:
+    assert plan.place(SPLIT_V1, plan.Processes()) == plan.place(ONLY_V1, plan.Processes()) == ()
+
+
 @pytest.mark.parametrize(
     ("wanted", "running", "said"),
     [

@@ -23,7 +23,7 @@ def lived(
     """A world that has lived for some seconds without a violation; `shown` looks at it again and again."""
     world = made(name, folder, record=record, **changes)
     asyncio.run(world.run(seconds, lambda: shown(world)))
-    assert world.judge.violations == []
+    assert world.judge.violations == [], world.judge.violations
     return world
 
 

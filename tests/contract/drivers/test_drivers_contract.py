@@ -32,7 +32,7 @@ def a_claim_is_named_alone_and_is_on_record_before_the_driver_is_asked(node: Nod
         driver.looks = lambda: seen.extend(one.drivers for one in node.known())
         node.run("one", name)
         assert driver.asked == [("default", name, uid)]
-        assert 40.0 < driver.deadlines_s[0] <= 45.0
+        assert 40.0 < driver.deadlines_s[0] <= 45.1  # gRPC's C core rounds up what it writes
         assert seen == [()]
         assert [(one.uid, one.drivers) for one in node.known()] == [(uid, (node.driver,))]
         node.end("one")

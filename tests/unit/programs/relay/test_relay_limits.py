@@ -77,6 +77,11 @@ def test_bytes_that_are_no_request_are_not_decided(node: Relayed) -> None:
         node.decide(node.begin("CreateContainer"), b"\xff\xff")
 
 
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
 async def test_calls_of_one_pod_are_asked_about_in_the_order_they_came(node: Relayed) -> None:
     told = asyncio.Event()
 
@@ -87,7 +92,7 @@ async def test_calls_of_one_pod_are_asked_about_in_the_order_they_came(node: Rel
     facts_from(node, fetch)
     first, gone, second = (node.begin("CreateContainer") for _ in range(3))
     waits = [asyncio.ensure_future(asks(node, "CreateContainer", call)) for call in (first, gone, second)]
-    await node.written()
+    await turns()
     assert node.containers == [f"create-{first.number}"]
     other = node.begin("UpdateContainerResources")
     assert node.decide(other, update("stranger")) == Pass()
@@ -107,7 +112,8 @@ def test_neither_environment_nor_other_annotations_enter_the_state(node: Relayed
 
 
 def test_a_client_that_describes_no_pod_is_known_by_its_sandbox(node: Relayed) -> None:
-    node.passes("RunPodSandbox", RUN, RAN)
+    ordinary = cri.RunPodSandboxRequest(config=sandbox_config()).SerializeToString()
+    node.passes("RunPodSandbox", ordinary, RAN)
     bare = cri.CreateContainerRequest(pod_sandbox_id="s1")
     bare.config.metadata.name = "app"
     assert created(node.create(bare.SerializeToString())) == "sgx_epc 8192"
@@ -150,7 +156,7 @@ async def test_a_call_that_is_cancelled_before_anything_of_it_ran_leaves_no_open
     verdict = asyncio.ensure_future(asks(node, "CreateContainer"))
     assert node.core.state.asks
     verdict.cancel()
-    await node.written()
+    await turns()
     assert not node.core.state.asks
     assert (node.containers, node.core.asks) == ([], {"abandoned": 1})
 

@@ -14,6 +14,7 @@ from nodeward.core.decision import Adjustment, Commit, Decision, Final, Need
 from nodeward.core.state import OpenAsk
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, SandboxId
 from nodeward.features.keys.device_ids import SETTLE_NS, id_name
+from nodeward.features.keys.settings import KeyKind, Publisher
 from nodeward.features.keys.state import Grant, Keys, Offer
 from nodeward.features.keys.step import HEARS
 from nodeward.features.keys.sums import offer_now
@@ -21,7 +22,7 @@ from nodeward.features.pods.state import KnownSpec, Pods
 from nodeward.features.root import State
 from tests.unit.features.keys.asking import TDX, offering
 
-SETTINGS = offering()
+SETTINGS = offering(KeyKind((TDX,), publisher=Publisher.DEVICE_PLUGIN, publish=TDX))
 FRESH, SETTLED, VIEWED = range(3)
 """A grant's age: a view could not say yet whose it is; it could; the newest one could."""
 NOW_NS = 10 * SETTLE_NS

@@ -154,6 +154,7 @@ def test_a_simulation_that_cannot_go_on_ends_with_3(folder: Path) -> None:
     assert done.returncode == 3, done.stdout + done.stderr
     said = done.stderr.splitlines()  # those of its daemon too, which may come last
     assert [line.endswith("File name too long") for line in said].count(True) == 1, said
+    assert "Traceback" not in done.stderr
 
 
 def test_the_live_view_shows_each_decision_and_refusal_within_the_terminal_and_no_traceback(folder: Path) -> None:

@@ -46,6 +46,7 @@ async def under_way(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
         assert not task.done(), f"{work} ended by itself"
     finally:
         task.cancel()
+        await asyncio.wait((task,))  # whoever's time is up meanwhile fails here, and does not cancel it again
         with suppress(asyncio.CancelledError):
             await task
     assert task.cancelled(), f"{work} took no notice of its end"

@@ -134,17 +134,18 @@ class Node:
     async def called(self, method: str, request: bytes) -> bytes:
         """As kubelet calls our plugin."""
         path = self.home / "device-plugins" / self.sockets[0]
-        return await called(path, f"/v1beta1.DevicePlugin/{method}", request)
+        return await called(path, f"/v1beta1.DevicePlugin/{method}", request, 10.0)
 
     async def becomes(self, capacity: tuple[int, int] | None) -> None:
-        await until(lambda: self.kubelet.capacity(TDX) == capacity, f"{capacity}, not {self.kubelet.capacity(TDX)}")
+        said = f"{capacity}, not {self.kubelet.capacity(TDX)}"
+        await until(lambda: self.kubelet.capacity(TDX) == capacity, said, WITHIN_S)
 
 
-async def called(path: Path, method: str, request: bytes = b"") -> bytes:
+async def called(path: Path, method: str, request: bytes = b"", within_s: float = WITHIN_S) -> bytes:
     """The answer to one gRPC call at that socket."""
     client = GrpcClient(str(path))
     try:
-        return await client.call(method, request, WITHIN_S)
+        return await client.call(method, request, within_s)
     finally:
         await client.close()
 

@@ -100,7 +100,9 @@ class Host:
         return next(one for one in reversed(self.told) if isinstance(one, ev.ClaimsRecalled))
 
     async def call(self, method: str, request: bytes, service: str = V1) -> bytes:
-        return await called(self.folder / "kubelet/plugins" / DRIVER / "dra.sock", f"/{service}/{method}", request)
+        return await called(
+            self.folder / "kubelet/plugins" / DRIVER / "dra.sock", f"/{service}/{method}", request, WITHIN_S
+        )
 
     async def prepare(self, *uids: str, service: str = V1) -> Mapping[str, dra_pb2.NodePrepareResourceResponse]:
         for uid in uids:

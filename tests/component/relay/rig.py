@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -248,7 +249,9 @@ def status_socket(listen: Path) -> Path:
 
 def socket_to(path: Path) -> socket.socket:
     client = socket.socket(socket.AF_UNIX)
-    client.connect(str(path))  # without a time of its own it waits for its place in the queue
+    # One with a time-out of Python's would not wait for its place in the queue.
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(WAIT_S), 0))
+    client.connect(str(path))
     client.settimeout(WAIT_S)
     return client
 

@@ -313,6 +313,7 @@ def test_no_canary_leaves_a_relay_that_dumps_and_a_daemon_that_decides_sizes_and
             rig.call(channel, "ContainerStatus")
             rig.call(channel, "Status")
         rig.wait_for(rig.status_socket(listen).is_socket, "relay.sock")
+        rig.wait_for(lambda: dump.exists() and b" Status <= " in dump.read_bytes(), "the last answer in the dump")
         shown = [rig.people(listen, *words).stdout for words in (("status",), ("status", "-o", "json"), ("cpus",))]
     again = CliRunner().invoke(main.cli, ["replay", str(tmp_path / "record")])
     assert again.output.endswith("every decision is the same, byte for byte\n"), again.output

@@ -24,6 +24,7 @@ from nodeward_sim.doubles.runtime_plugins import (
     RuntimeRefusalError,
 )
 from tests.contract.nri.containerd_side import ContainerdSide, containerd_side
+from tests.patience import scaled
 from tests.peers.find import require
 from tests.peers.nriside import RELEASES, Json, NriSide, Record, member, nriside, text
 
@@ -57,7 +58,7 @@ class DoubleSide:
         self.remove_pod = self._runtime.remove_pod
         self.unified = self._runtime.unified
 
-    async def listen(self, request_timeout_s: float = 2.0) -> None:
+    async def listen(self, request_timeout_s: float = scaled(2.0)) -> None:
         generation = GENERATIONS[self.release]
         settings = AdaptationSettings(generation=generation, chunk=100, request_timeout_s=request_timeout_s)
         await self._runtime.restart(settings)
@@ -101,7 +102,7 @@ class NriAdaptationSide:
     def socket(self) -> Path:
         return self.side.socket
 
-    async def listen(self, request_timeout_s: float = 2.0) -> None:
+    async def listen(self, request_timeout_s: float = scaled(2.0)) -> None:
         self._timeout_ms = int(request_timeout_s * 1000)
         await self._show()
         await self._do("listen", timeout_ms=self._timeout_ms)

@@ -6,6 +6,7 @@ and the end of the run names it.
 """
 
 import asyncio
+import gc
 import os
 import resource
 import signal
@@ -29,6 +30,9 @@ settings.load_profile("untimed")
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
+
+# Half of what it takes to collect the cases is collecting garbage, of which there is none yet.
+gc.disable()
 
 # Half of what an API server takes until it is ready is collecting garbage.
 os.environ |= {"GOGC": "off", "GOMEMLIMIT": "512MiB"}
@@ -91,6 +95,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.flaky(reruns=1))
         if _is_of(item.nodeid, NIGHTLY):
             item.add_marker("nightly")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 class _Loops(asyncio.DefaultEventLoopPolicy):

@@ -1,7 +1,8 @@
 """The simulated node, run as a user runs it: every shipped scenario holds.
 
-It lives in real time, so six do each day: DAILY, and `claims`, `daemon-killed`, `keys-oversold`, `relay-killed`
-and `sandboxes-drift` by cases of their own. Limits through kills, losses and drift are in tests/unit/simulated, too.
+It lives in real time, so five do each day: DAILY, and `daemon-killed`, `keys-oversold`, `relay-killed` and
+`sandboxes-drift` by cases of their own. Limits through kills, losses and drift are in tests/unit/simulated, too, and
+claims in tests/unit/features/keys.
 """
 
 import os
@@ -108,6 +109,7 @@ def test_keys_are_sold_through_every_fault_and_never_twice(tmp_path: Path) -> No
     assert world.offered.ours.samples > 5
 
 
+@pytest.mark.nightly
 def test_claims_are_prepared_through_every_fault_and_no_key_is_sold_twice(tmp_path: Path) -> None:
     """Given more VMs than keys and foreign ones beside them, when pods are deleted by force, the slice is deleted and
     kubelet and the daemon die, then claims are prepared, and taken back in the end."""

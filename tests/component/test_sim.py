@@ -1,8 +1,8 @@
 """The simulated node, run as a user runs it: every shipped scenario holds.
 
-It lives in real time, so five do each day: DAILY, and `daemon-killed`, `keys-oversold`, `relay-killed` and
-`sandboxes-drift` by cases of their own. Limits through kills, losses and drift are in tests/unit/simulated, too, and
-claims in tests/unit/features/keys.
+It lives in real time, so four do each day: DAILY, and `daemon-killed`, `relay-killed` and `sandboxes-drift` by cases of
+their own. Limits through kills, losses and drift are in tests/unit/simulated, too, and keys in
+tests/unit/features/keys.
 """
 
 import os
@@ -96,6 +96,7 @@ def test_the_keys_of_each_kind_of_vm_are_seen_and_none_is_shown_as_free_that_is_
     assert world.machines.refused == 0
 
 
+@pytest.mark.nightly
 def test_keys_are_sold_through_every_fault_and_never_twice(tmp_path: Path) -> None:
     """Given more VMs than keys, when kubelet and the daemon are killed and the quotes fail, then what was granted
     stays granted; the public proposal would have sold keys that were not left."""

@@ -18,7 +18,7 @@ from nodeward.neighbours.kubelet import pods_api
 from tests.peers.containerd import children
 from tests.peers.nriside import Json, member
 from tests.vm.device_cases import devices_by_nri, devices_by_plugin
-from tests.vm.inside import CGROUPS, SECOND_RESOURCE, amount, cgroup, charge, named, until
+from tests.vm.inside import CGROUPS, SECOND_RESOURCE, amount, cgroup, charge, named, until, without
 from tests.vm.joined_node import NAME, PODS, Node, container
 
 IDS: Final = "devices.kubevirt.io/sev-esids"
@@ -179,7 +179,7 @@ def _pictured(node: Node, holds: Callable[[KeyRow], bool]) -> None:
     assert sum(held.values()) == kernel[2], (held, pods)
 
 
-CASES: Final = named(
+MORE: Final = named(
     keys_are_offered,
     keys_are_taken_late,
     foreign_keys_are_withheld,
@@ -188,3 +188,4 @@ CASES: Final = named(
     devices_by_plugin,
     devices_by_nri,
 )
+CASES: Final = without(MORE, devices_by_nri)

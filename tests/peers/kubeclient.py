@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import select
 import ssl
+import threading
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -32,23 +34,40 @@ class KubeClient:
         self._host = urlsplit(base_url).netloc
         self._trust = ssl.create_default_context(cafile=str(ca_file))
         self._token = token
+        self._links = threading.local()
         self.warned: list[str] = []
 
     def call(self, verb: str, path: str, body: Record | None = None, kind: str = "application/json") -> Record:
         """The object that the server answers with; ApiError for any status but 2xx."""
-        link = http.client.HTTPSConnection(self._host, timeout=CALL_TIMEOUT_S, context=self._trust)
+        content = None if body is None else json.dumps(body).encode()
+        head = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
+        link = self._link()
         try:
-            content = None if body is None else json.dumps(body).encode()
-            link.request(verb, path, content, {"Authorization": f"Bearer {self._token}", "Content-Type": kind})
+            link.request(verb, path, content, head)
             answer = link.getresponse()
             said = answer.read()
             self.warned = answer.headers.get_all("Warning") or []
-        finally:
+        except BaseException:
             link.close()
+            raise
         if answer.status // 100 != 2:
             raise ApiError(f"{verb} {path}: {answer.status} {said.decode(errors='replace')[:1000]}", answer.status)
         found: Record = json.loads(said)
         return found
+
+    def _link(self) -> http.client.HTTPSConnection:
+        """The thread's connection, which stays: half of what a call takes is to make one. One that the server has ended
+        meanwhile is readable."""
+        link: http.client.HTTPSConnection | None = getattr(self._links, "link", None)
+        if link is None:
+            link = http.client.HTTPSConnection(self._host, timeout=CALL_TIMEOUT_S, context=self._trust)
+            self._links.link = link
+        if link.sock is not None:
+            poll = select.poll()
+            poll.register(link.sock, select.POLLIN)
+            if poll.poll(0):
+                link.close()  # the next request makes it anew
+        return link
 
     def find(self, path: str) -> Record | None:
         try:

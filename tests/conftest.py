@@ -31,7 +31,7 @@ for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
 
-# Half of what it takes to collect the cases is collecting garbage, of which there is none yet.
+# A third of what it takes to collect the cases is collecting garbage, of which there is none yet.
 gc.disable()
 
 # Half of what an API server takes until it is ready is collecting garbage.

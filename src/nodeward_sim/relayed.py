@@ -120,8 +120,8 @@ class Relayed:
         """Since when relay and runtime are both there; infinite while one is away."""
         self._since_s = 0.0
         """When a call was answered last."""
-        self._decided_by = 0
-        """The daemon that decides, by the relay's own word; 0 while none does."""
+        self._decided_by = self._went = 0
+        """The daemon that decides, by the relay's own word; 0 while none does. And how often one went."""
         self._undecided: dict[str, None] = {}
         """Containers that were created while none did."""
         self._socket = folder / "run" / line.SOCKET
@@ -154,13 +154,14 @@ class Relayed:
 
     async def look(self) -> None:
         """Asks the relay how it does: for people, not for the judge."""
+        went = self._went
         try:
             self.view = await relay_socket.ask(str(self._socket), line.STATUS, RelayView, ASK_S)
         except (OSError, TimeoutError, WireError):
             self.view = None
         else:
             self._heard[self.view.pid] = self.view
-            self._decided_by = self.view.daemon.process
+            self._decided_by = self.view.daemon.process if went == self._went else 0
 
     @property
     def fates(self) -> dict[str, int]:
@@ -174,7 +175,7 @@ class Relayed:
 
     def daemon_went(self) -> None:
         """From now on creates and updates go on undecided, until a daemon is there again."""
-        self._decided_by = 0
+        self._decided_by, self._went = 0, self._went + 1
 
     @property
     def _decides(self) -> bool:

@@ -201,6 +201,8 @@ class World:
                 async with asyncio.timeout(seconds):
                     await self._live_on(shown)
         finally:
+            if self.relayed is not None:  # before the daemon: an update that nobody decides any more would be judged
+                await self.relayed.close()
             await self.daemon.stop()
             if self.offered is not None:
                 await self.offered.stop()
@@ -208,8 +210,6 @@ class World:
                 await self.claimed.stop()
             if self.sharing is not None:
                 await self.sharing.stop()
-            if self.relayed is not None:
-                await self.relayed.close()
             await self._runtime.close()
             await self._api.stop()
             await self._files.stop()

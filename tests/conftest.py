@@ -1,11 +1,10 @@
-"""What all tiers share: how cases are put beside one another, what a run says at its end, and the daemon's loop.
+"""What all tiers share: how cases are put beside one another, and what a run says at its end.
 
 `make test` runs the cases in a few processes (pytest-xdist). The cases of a file keep together, since they share a
 cluster, a guest or a node; so do the files of a group here. A case with sockets or processes that fails runs once more,
 and the end of the run names it.
 """
 
-import asyncio
 import gc
 import os
 import resource
@@ -18,7 +17,7 @@ from _pytest.terminal import TerminalReporter
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-from nodeward.host.loop import new_loop
+from tests.rigs.awaited import loop_of_the_daemon as loop_of_the_daemon
 from tests.rigs.awaited import pytest_pyfunc_call as pytest_pyfunc_call
 from tests.told import LINES
 
@@ -41,8 +40,6 @@ os.environ |= {"GOGC": "off", "GOMEMLIMIT": "512MiB"}
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
 
-ON_ANOTHER_LOOP: Final = {"doctor", "component"}
-"""Folders of tests of programs that are on asyncio's own loop; those right in `component` are about the simulation."""
 KUBELETS: Final = (
     *("contract/kubelet", "real/test_cold_plug", "real/test_gate", "real/test_keys_offered", "real/test_kubectl"),
     *("real/test_kubelet", "real/test_pods_api", "real/test_relay_kubelet", "real/test_relay_resize"),
@@ -102,18 +99,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-class _Loops(asyncio.DefaultEventLoopPolicy):
-    def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        return new_loop()
-
-
-@pytest.fixture(autouse=True)
-def loop_of_the_daemon(request: pytest.FixtureRequest) -> Iterator[None]:
-    """`asyncio.run` in a test gives the loop that daemon, relay and webhook have (`host.process.run`)."""
-    if request.path.parent.name not in ON_ANOTHER_LOOP:
-        asyncio.set_event_loop_policy(_Loops())
-    yield
-    asyncio.set_event_loop_policy(None)
+def pytest_runtest_teardown() -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a command that is played in this process may let it end by one
 
 

@@ -1,6 +1,7 @@
 """What kubelet is answered: which ids a pod is given and which pod may start, as the kernel, the journal and the quote
 service go on."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -56,15 +57,14 @@ def test_foreign_use_withholds_ids_and_an_allocate_that_comes_first_is_refused_w
 
 
 @pytest.mark.parametrize(
-    ("node", "root", "code"),
+    ("made", "code"),
     [
-        pytest.param(Node(with_row(replace(ROW, reserve=16))), 0, "reserved", id="reserve"),
-        pytest.param(Node(capacity={"sev_es": 4}), 0, "unknown", id="module-not-loaded"),
+        pytest.param(lambda: Node(with_row(replace(ROW, reserve=16))), "reserved", id="reserve"),
+        pytest.param(lambda: Node(capacity={"sev_es": 4}), "unknown", id="module-not-loaded"),
     ],
 )
-def test_each_refusal_has_its_code(node: Node, root: int, code: str) -> None:
-    node.begin()
-    node.root = root
+def test_each_refusal_has_its_code(made: Callable[[], Node], code: str) -> None:
+    node = made().begin()
     assert node.allocate(ID[0])
     assert node.state.keys.refused == {f"tdx/{code}": 1}
 

@@ -21,19 +21,8 @@ SANDBOXES: Final = (
     *("tests/vm/test_sandboxes.py", "tests/contract/sandboxes"),
 )
 APART: Final = (*RUNTIMES, *SANDBOXES, "tests/vm/test_cpus.py", "tests/vm/test_chart.py", "tests/vm/test_demo.py")
-MUTATED: Final = (
-    "gate.*",
-    "cpus.barrier.*",
-    "limits.grant.*",
-    "limits.promise.*",
-    "sandboxes.headroom.*",
-    "keys.rule.*",
-)
 PARTS: Final = {
-    "mutants": (
-        "small changes of rules of the engine, killed, without a test and survived",
-        tuple(f"nodeward.features.{module}" for module in MUTATED),
-    ),
+    "mutants": ("small changes of rules of the engine, killed, without a test and survived", ()),
     "unit": ("unit and component: long histories, other Pythons", ("tests/unit", "tests/component")),
     "inputs": ("a million damaged inputs for each codec", ("tests/unit/formats", "-m", "fuzz")),
     "runtimes": ("CRI-O, containerd 1.7, other OCI runtimes", RUNTIMES),
@@ -46,8 +35,8 @@ PARTS: Final = {
         ("tests/contract", "tests/real", "tests/vm", *(f"--deselect={path}" for path in APART)),
     ),
 }
-"""By name: what it is, and the words for pytest (of mutants, for mutmut); without a mark of its own the cases marked
-`nightly`."""
+"""By name: what it is, and the words for pytest; without a mark of its own the cases marked `nightly`. Which rules are
+changed stands in pyproject.toml."""
 MUTANTS: Final = re.compile(r"(\d+)/\1 +\S+ (\d+) +\S+ (\d+) .* \U0001f641 (\d+)")
 """mutmut's last line of progress: all, killed, without a test, survived."""
 LARGE: Final = {
@@ -83,7 +72,7 @@ def main() -> int:
         *([] if "-m" in words else ["-m", "nightly"]),
     ]
     if part == "mutants":
-        command = [str(Path(sys.executable).with_name("mutmut")), "run", "--max-children", "2", *words]
+        command = [str(Path(sys.executable).with_name("mutmut")), "run", "--max-children", "2"]
     began_s = time.monotonic()
     process = subprocess.Popen(command, cwd=ROOT, env=os.environ | more, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -150,8 +151,8 @@ def unwritable(node: HookNode) -> None:
         cgroup = node.cgroup("two", container_id)
         cgroup.mkdir(parents=True)
         file = cgroup / "misc.max"
-        _mount("--bind", str(file), str(file))
-        _mount("-o", "remount,bind,ro", str(file))
+        assert _mounted("--bind", str(file), str(file))
+        assert _mounted("-o", "remount,bind,ro", str(file))
         try:
             ran = node.run(bundle, container_id)
         finally:
@@ -207,23 +208,23 @@ def by_the_daemon_on_v1(node: HookNode) -> None:
 
 
 def _to_v1() -> None:
-    """Frees the controllers of the v2 tree and lays the v1 hierarchies over it."""
+    """Frees the controllers of the v2 tree and lays the v1 hierarchies over it. The kernel refuses a controller (EBUSY)
+    until the last of the cgroups removed with it is gone, which is later."""
     for folder, _, _ in sorted(os.walk(CGROUPS), key=lambda found: -len(found[0])):
         if folder != str(CGROUPS):
             os.rmdir(folder)
     (CGROUPS / "cgroup.subtree_control").write_text(
         " ".join(f"-{name}" for name in (CGROUPS / "cgroup.subtree_control").read_text().split())
     )
-    _mount("-t", "tmpfs", "tmpfs", str(CGROUPS))
+    assert _mounted("-t", "tmpfs", "tmpfs", str(CGROUPS))
     for controllers in ("misc", "devices", "freezer", "pids", "cpu,cpuacct"):
         place = CGROUPS / controllers
         place.mkdir()
-        _mount("-t", "cgroup", "-o", controllers, "cgroup", str(place))
+        until(partial(_mounted, "-t", "cgroup", "-o", controllers, "cgroup", str(place)), f"{controllers} is free", 20)
 
 
-def _mount(*words: str) -> None:
-    done = subprocess.run(["mount", *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"mount {' '.join(words)}: {done.stderr}"
+def _mounted(*words: str) -> bool:
+    return subprocess.run(["mount", *words], check=False).returncode == 0
 
 
 _FILE = "50-nodeward.json"

@@ -111,7 +111,7 @@ def case_memory_is_counted_on_each_node(k: KernelUnderTest) -> None:
         assert found == {}
         return
     assert list(found) == ["c"]
-    assert sorted(found["c"]) == [0, 1]
+    assert found["c"].keys() >= {0, 1}
     assert 16 * MIB <= sum(found["c"].values()) <= held(k, c) + MIB
 
 

@@ -136,10 +136,35 @@ def test_where_only_nfd_counts_a_key_is_there_while_no_more_are_promised_than_ex
     assert said == "" if free else "2 keys of tdx are promised and there are 1: none is free" in said
 
 
-def test_where_the_feature_fails_pods_with_a_gate_are_refused_and_no_others() -> None:
-    told = node(kata=("verdict",))
-    told.state = replace(told.state, gate=replace(told.state.gate, verdicts={U: None}))  # type: ignore[dict-item]
-    asked = replace(creating("u", "app"), seq=9)
-    for handler, refused in (("kata", True), ("runc", False)):
+def test_where_the_feature_fails_pods_with_an_enforced_gate_are_refused_and_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr("nodeward.features.gate.step.shut")
+    for mode, handler, refused in (
+        (Mode.ENFORCE, "kata", True),
+        (Mode.ENFORCE, "runc", False),
+        (Mode.OBSERVE, "kata", False),
+    ):
+        told = node(mode, kata=("verdict",))
+        asked = replace(creating("u", "app"), seq=9)
         _, decision = apply(told.state, replace(asked, sandbox=replace(asked.sandbox, handler=handler)))
-        assert isinstance(value_of(decision), Refusal) is refused
+        assert [one.feature for one in decision.faults] == ["gate"] * (handler == "kata")
+        value = value_of(decision)
+        assert isinstance(value, Refusal) is refused
+        assert not isinstance(value, Refusal) or "the feature gate failed (NameError: " in value.message
+
+
+def test_quotes_are_asked_of_the_keys_that_the_pod_asks_for_else_of_all() -> None:
+    rows = {
+        key: KeyKind((name,), attestation=Attestation.OBSERVE if key == "tdx" else Attestation.OFF)
+        for key, name in (("sev_es", "a.io/sev"), ("tdx", TDX))
+    }
+    gate = GateSettings(Mode.ENFORCE, {"kata": ("quotes",)})
+    told = Told(State(settings=EngineSettings(keys=KeysSettings(Mode.ENFORCE, rows), gate=gate)))
+    assert "the service at" in refusal(make(told))
+    for name, said in (
+        ("a.io/sev", "nobody asks a service that makes quotes: set keys.kinds.sev_es.attestation"),
+        (TDX, "the service at"),
+    ):
+        told(ev.PodSeen(PodSpec(U, "shop", "pod-u", (ContainerSpec("app", declared={name: 1}),))))
+        assert said in refusal(make(told))

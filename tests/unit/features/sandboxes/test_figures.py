@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.core.vms import UNLIMITED, CgroupReading, Place, Task, TaskRole, VmReading
+from nodeward.core.vms import UNLIMITED, CgroupReading, Need, Place, Task, TaskRole, VmReading
+from nodeward.core.workload import SandboxId
 from nodeward.features.sandboxes.headroom import headroom, need
 from nodeward.features.sandboxes.recommend import (
     MOST_COUNTED,
@@ -37,7 +38,7 @@ def told(*readings: VmReading) -> Usage:
     return known
 
 
-Figures = Mapping[str, int | str | None]
+Figures = Mapping[str, int | str | tuple[str, ...] | None]
 
 
 def figures(found: Usage | Headroom, expected: Figures) -> Figures:
@@ -224,6 +225,18 @@ def within(of_pod: int | None, of_sandbox: int | None) -> Headroom:
     return headroom(reading(*ALL, cgroups=both), VmSize(GIB, 1, "vmm"), 0, 5)
 
 
+def on_huge_pages(huge: int | None, memory: int = GIB, others: tuple[Need, ...] = ()) -> Headroom:
+    seen = reading(*ALL, cgroups=(replace(pod(memory), huge_limit=huge),))
+    return headroom(replace(seen, on_huge_pages=True), VmSize(GIB, 1, "vmm"), 0, 10, others)
+
+
+def beside(limit: int, memory: int | None = GIB + 128 * MIB, *, is_measured: bool = True) -> Headroom:
+    """With another VM in the pod that takes so much of its limit."""
+    other = Need(SandboxId("other"), memory, GIB, is_measured=is_measured)
+    return headroom(reading(*ALL, cgroups=(pod(limit),)), VmSize(GIB, 1, "vmm"), 0, 10, (other,))
+
+
+TWO = 2 * (GIB + 128 * MIB)
 KILL: Figures = {"overhead": 128 * MIB, "overhead_from": "measured", "left": -152 * MIB, "killed_at": 872 * MIB}
 DECLARED: Figures = {"overhead": 130 * MIB, "overhead_from": "declared"}
 USUAL: Figures = {"overhead": 160 * MIB, "overhead_from": "usual"}
@@ -258,6 +271,25 @@ HEADROOMS: dict[str, tuple[Callable[[], Headroom], Fit, Figures]] = {
         Fit.FITS,
         {"overhead": 88 * MIB},
     ),
+    "huge pages for the VM and no more": (lambda: on_huge_pages(GIB), Fit.FITS, {"limit_of": "hugetlb", "left": 0}),
+    "a huge page too little": (lambda: on_huge_pages(GIB - 2 * MIB), Fit.KILLED, {"killed_at": GIB - 2 * MIB}),
+    "huge pages without a limit": (lambda: on_huge_pages(UNLIMITED), Fit.FITS, {"limit_of": "memory", "vm": 0}),
+    "the limit of huge pages was not read": (lambda: on_huge_pages(None), Fit.UNKNOWN, {"limit_of": "hugetlb"}),
+    "no memory for what is beside huge pages": (
+        lambda: on_huge_pages(GIB, 127 * MIB),
+        Fit.KILLED,
+        {"limit_of": "memory", "left": -MIB, "killed_at": None},
+    ),
+    "huge pages for one of two VMs": (
+        lambda: on_huge_pages(GIB, others=(Need(SandboxId("other"), 0, 0, GIB),)),
+        Fit.KILLED,
+        {"left": -GIB, "beside": GIB, "others": ("other",)},
+    ),
+    "two VMs with nothing left": (lambda: beside(TWO), Fit.TIGHT, {"left": 0, "beside": GIB + 128 * MIB}),
+    "two VMs and 1 MiB too little": (lambda: beside(TWO - MIB), Fit.KILLED, {"killed_at": GIB - MIB}),
+    "one of two is not measured": (lambda: beside(TWO - MIB, is_measured=False), Fit.TIGHT, {}),
+    "both VMs alone prove a kill": (lambda: beside(2 * GIB - 1, is_measured=False), Fit.KILLED, {}),
+    "what the other VM takes is not known": (lambda: beside(TWO, None), Fit.UNKNOWN, {"left": None}),
     "no cgroup": (lambda: headroom(reading(*ALL), VmSize(GIB, 1, "vmm"), 0, 5), Fit.UNKNOWN, {}),
 }
 

@@ -238,6 +238,7 @@ def beside(limit: int, memory: int | None = GIB + 128 * MIB, *, is_measured: boo
 
 TWO = 2 * (GIB + 128 * MIB)
 KILL: Figures = {"overhead": 128 * MIB, "overhead_from": "measured", "left": -152 * MIB, "killed_at": 872 * MIB}
+MEASURED: Figures = {"limit": None, "vm": GIB, "overhead": 128 * MIB, "overhead_from": "measured"}
 DECLARED: Figures = {"overhead": 130 * MIB, "overhead_from": "declared"}
 USUAL: Figures = {"overhead": 160 * MIB, "overhead_from": "usual"}
 DRAGONBALL = reading(shim(rss=600 * MIB), cgroups=(pod(2 * GIB),), kind="dragonball")
@@ -248,8 +249,8 @@ HEADROOMS: dict[str, tuple[Callable[[], Headroom], Fit, Figures]] = {
     "nothing left": (lambda: of(GIB + 128 * MIB), Fit.TIGHT, {}),
     "1 MiB too little": (lambda: of(GIB + 127 * MIB), Fit.KILLED, {}),
     "a kill, with the guest memory at which it comes": (lambda: of(1000 * MIB), Fit.KILLED, KILL),
-    "no limit": (lambda: of(UNLIMITED), Fit.UNLIMITED, {}),
-    "the limit was not read": (lambda: of(None), Fit.UNKNOWN, {}),
+    "no limit": (lambda: of(UNLIMITED), Fit.UNLIMITED, MEASURED),
+    "the limit was not read": (lambda: of(None), Fit.UNKNOWN, MEASURED),
     "not measured, as declared": (lambda: of(2 * GIB, declared=130 * MIB, guest=None), Fit.FITS, DECLARED),
     "a class that has room for guest memory": (lambda: of(2 * GIB, declared=512 * MIB, guest=None), Fit.FITS, USUAL),
     "not measured, as usual": (lambda: of(2 * GIB, guest=None), Fit.FITS, USUAL),
@@ -262,10 +263,10 @@ HEADROOMS: dict[str, tuple[Callable[[], Headroom], Fit, Figures]] = {
     "the pod's was not read, the sandbox's kills": (lambda: within(None, GIB), Fit.KILLED, {"limit": GIB}),
     "the pod's was not read": (lambda: within(None, 4 * GIB), Fit.UNKNOWN, {"limit": 4 * GIB}),
     "a shim outside counts for nothing": (lambda: of(2 * GIB, shim(OVERHEAD), vmm()), Fit.FITS, {"overhead": 88 * MIB}),
-    "a VMM outside": (lambda: of(2 * GIB, shim(OVERHEAD), vmm(OVERHEAD)), Fit.OUTSIDE, {}),
+    "a VMM outside": (lambda: of(2 * GIB, shim(OVERHEAD), vmm(OVERHEAD)), Fit.OUTSIDE, MEASURED),
     "a VMM beside the pod": (lambda: of(2 * GIB, shim(), vmm(POD + "x")), Fit.OUTSIDE, {}),
-    "no VMM": (lambda: of(2 * GIB, shim()), Fit.UNKNOWN, {}),
-    "no size": (lambda: of(2 * GIB, vm=None), Fit.UNKNOWN, {}),
+    "no VMM": (lambda: of(2 * GIB, shim()), Fit.UNKNOWN, {**USUAL, "limit": None, "vm": GIB}),
+    "no size": (lambda: of(2 * GIB, vm=None), Fit.UNKNOWN, {**MEASURED, "limit": 2 * GIB, "vm": None}),
     "a VMM in the shim": (
         lambda: headroom(DRAGONBALL, VmSize(GIB, 1, "config"), 0, 5),
         Fit.FITS,
@@ -290,7 +291,7 @@ HEADROOMS: dict[str, tuple[Callable[[], Headroom], Fit, Figures]] = {
     "one of two is not measured": (lambda: beside(TWO - MIB, is_measured=False), Fit.TIGHT, {}),
     "both VMs alone prove a kill": (lambda: beside(2 * GIB - 1, is_measured=False), Fit.KILLED, {}),
     "what the other VM takes is not known": (lambda: beside(TWO, None), Fit.UNKNOWN, {"left": None}),
-    "no cgroup": (lambda: headroom(reading(*ALL), VmSize(GIB, 1, "vmm"), 0, 5), Fit.UNKNOWN, {}),
+    "no cgroup": (lambda: headroom(reading(*ALL), VmSize(GIB, 1, "vmm"), 0, 5), Fit.UNKNOWN, MEASURED),
 }
 
 
@@ -301,7 +302,10 @@ def test_the_verdict_is_by_the_smallest_limit_and_by_what_is_charged_to_the_pod(
     assert (found.fit, figures(found, expected)) == (fit, expected)
 
 
-def test_a_sandbox_without_a_vm_takes_nothing_of_its_pods_limit() -> None:
+def test_a_vm_takes_its_size_and_overhead_of_its_pods_limits_and_a_sandbox_without_one_nothing() -> None:
+    seen, size = reading(*ALL, cgroups=(pod(2 * GIB),)), VmSize(GIB, 1, "vmm")
+    assert need(seen, size, 0) == Need(seen.sandbox, GIB + 128 * MIB, GIB, 0, is_measured=True)
+    assert need(replace(seen, on_huge_pages=True), size, 0) == Need(seen.sandbox, 128 * MIB, 0, GIB, is_measured=True)
     assert need(reading(shim(), cgroups=(pod(2 * GIB),)), VmSize(GIB, 1, "vmm"), 0) is None
 
 

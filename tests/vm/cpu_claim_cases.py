@@ -50,7 +50,7 @@ def _template(name: str, cpus: int, parameter: str, **more: Json) -> Record:
 
 def _pod(name: str, template: str, *using: str, cpu: str, others: tuple[str, ...] = ()) -> Record:
     """A pod whose first containers share one claim, and request as much as it has."""
-    amounts: Json = {"cpu": cpu, "memory": "8Mi"}
+    amounts: Json = {"cpu": cpu, "memory": "32Mi"}
     uses: Json = {"claims": [{"name": "own"}], "requests": amounts, "limits": amounts}
     ones = [*(container(one, resources=uses) for one in using), *(container(one) for one in others)]
     claims: Json = [{"name": "own", "resourceClaimTemplateName": template}]
@@ -218,7 +218,7 @@ def claims_of_dra_driver_cpu(node: Node) -> None:
         "the node's CPUs are published by its names",
         _WITHIN_S,
     )
-    amounts: Json = {"cpu": "4", "memory": "8Mi"}
+    amounts: Json = {"cpu": "4", "memory": "32Mi"}
     uses: Json = {"claims": [{"name": "pod-cpu-claim-ref"}], "requests": amounts, "limits": amounts}
     named: Json = [{"name": "pod-cpu-claim-ref", "resourceClaimName": "claim-cpu-capacity-4"}]
     pod = manifest("pod-cpu-dra-claim", [container("workload", resources=uses)], resourceClaims=named)

@@ -234,6 +234,9 @@ def test_a_hostile_own_annotation_is_a_fault_and_says_nothing(text: str) -> None
     assert (found.values, found.known) == ({}, False)
     assert found.faults[0].startswith(f"annotation {OWN_LIMITS}")
     assert len(found.faults[0]) < 500
+    beside = promise(None, {OWN_LIMITS: text, UPSTREAM_EPC: "5"}, "app", RULE)
+    assert (beside.values, beside.known, beside.faults) == ({EPC: 5}, True, found.faults)
+    assert beside.reason.values == ("app", *found.faults)
 
 
 json_values = st.recursive(
